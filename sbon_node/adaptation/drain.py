@@ -18,12 +18,11 @@ from sbon_node.base.backoff import Backoff
 from sbon_node.base.tasks import Tasks
 from sbon_node.context import Context, backoff_of
 from sbon_node.engine.copies.settings import MigrationSettings
-from sbon_node.hosting.components import HostedComponent
+from sbon_node.hosting.components import HostedComponent, HostedOperator
 from sbon_node.hosting.destroy import ComponentDestroyer
+from sbon_node.hosting.moving.arrivals import Moves
 from sbon_node.hosting.moving.departures import CANCELLED
-from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.overlay.presence import AS_AWAITED
 from sbon_node.ownership.acceptors import RecordAcceptors

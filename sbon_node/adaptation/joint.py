@@ -19,8 +19,8 @@ import msgspec
 from sbon_node.adaptation.look import Deciding, Memory, OperatorView, OptimizerParts
 from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.rules import TOGETHER, Hosts, Latency, Link, Pair, Side, Weighed, Why, weigh
-from sbon_node.hosting.moving.host_check import HostCheck
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.components import HostedOperator
+from sbon_node.hosting.moving.arrivals import HostCheck
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.directory.measuring import unordered
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid

@@ -19,9 +19,8 @@ from sbon_node.adaptation import rules
 from sbon_node.adaptation.rules import Glance, Link, Offer, Why, once_a_node, usage_of, way_of
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.context import Context
-from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
-from sbon_node.hosting.operators.neighbours import neighbours
+from sbon_node.hosting.components import HostedOperator
+from sbon_node.hosting.operators.host import OperatorHost, neighbours
 from sbon_node.overlay.directory.measuring import unordered
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.placement.model.network_view import Answer, Point
@@ -144,7 +143,7 @@ class OptimizerParts(NamedTuple):
     async def links_of(self, operator: str) -> tuple[Link, ...]:
         """Return the links of an operator of this node to all queries that read it, as :func:`once_a_node`.
 
-        Errors are those of :func:`~sbon_node.hosting.operators.neighbours.neighbours`.
+        Errors are those of :func:`~sbon_node.hosting.operators.host.neighbours`.
         """
         found = await neighbours(self.context, self.operators, operator)
         return once_a_node([Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found])

@@ -18,8 +18,8 @@ from sbon_node.adaptation.look import ALONE, Deciding, Memory, OptimizerParts
 from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.rules import RELIEVES, Why
 from sbon_node.base.tasks import Tasks
-from sbon_node.hosting.moving.host_check import HostCheck
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.components import HostedOperator
+from sbon_node.hosting.moving.arrivals import HostCheck
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.query_ids import name_of

@@ -14,27 +14,21 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.destroy import ComponentDestroyer
+from sbon_node.hosting.destroy import ComponentDestroyer, OrphanCheck
 from sbon_node.hosting.machine.machine_resources import Machine
-from sbon_node.hosting.moving.moves import Moves
-from sbon_node.hosting.moving.starter import Arrival
+from sbon_node.hosting.moving.arrivals import Moves
+from sbon_node.hosting.moving.ends import Arrival
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.operators.room import Room
 from sbon_node.hosting.operators.shared_operators import SharedOperators
-from sbon_node.hosting.orphans import OrphanCheck
-from sbon_node.hosting.sinks.ended_queries import EndedQueries
-from sbon_node.hosting.sinks.host import SinkHost
-from sbon_node.hosting.sinks.relayed_rows import RelayedRows
-from sbon_node.hosting.sinks.sink_positions import ReaderPositions
-from sbon_node.hosting.sinks.sink_takeover import SinkTakeover
-from sbon_node.hosting.sources.host import SourceHost
-from sbon_node.hosting.sources.measurements import MeasurementStore
-from sbon_node.hosting.sources.pushes import Pushes
-from sbon_node.hosting.sources.result_streams import ResultStreams
-from sbon_node.hosting.sources.samples import SampleStore
-from sbon_node.hosting.standby.backups import NodeBackups, NodeSourceBackups, OperatorBackups
-from sbon_node.hosting.standby.kept import Kept, StoredBackup
+from sbon_node.hosting.sinks.host import EndedQueries, RelayedRows, SinkHost, SinkTakeover
+from sbon_node.hosting.sinks.open_sinks import ReaderPositions
+from sbon_node.hosting.sources.host import Pushes, ResultStreams, SourceHost
+from sbon_node.hosting.sources.measurements import MeasurementStore, SampleStore
+from sbon_node.hosting.standby.backups import NodeBackups, NodeSourceBackups
+from sbon_node.hosting.standby.keeper import Kept, StoredBackup
+from sbon_node.hosting.standby.operator import OperatorBackups
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.source import SourceBackups
 from sbon_node.ownership.assemble import Ownership
@@ -103,7 +97,7 @@ class Hosting(NamedTuple):
         self.operators.start()
         self.sinks.start()
         self.source_backups.start()
-        self.sources.start(self.source_backups.kept())
+        self.sources.start(self.source_backups.keeper.kept())
 
     async def close_moves(self) -> None:
         """End all work for operators of other nodes."""

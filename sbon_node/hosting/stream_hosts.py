@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import structlog
 
+from sbon_node.base.store import RecordStore
 from sbon_node.context import Context
 from sbon_node.net.peers import Expected
 from sbon_node.net.transport import Address
@@ -65,10 +67,7 @@ class StreamHost:
         return None if offset is None else offset.error_ms + ROUNDING_MS
 
     async def search(self, code: str) -> bool:
-        """Ask for the host after a failure with that code, if the stream may have moved; return whether there is another.
-
-        The catalogue of this node has the present node of a source.
-        """
+        """Look for the host after a failure with that code, a source's in the catalogue; return whether there is another."""
         if is_source(self._stream):
             self._is_lost = code == "stream-unknown" and self._records.is_detached(self._stream)
             if self._is_lost:
@@ -93,3 +92,34 @@ class StreamHost:
         if before != node:
             log.info("stream-moved", stream=self._stream, before=before, host=node)
         return before != node
+
+
+class ReadLineages(msgspec.Struct, frozen=True, kw_only=True):
+    """Lineages by stream that a component reads, stored before the first frame. They move with its checkpoint or position."""
+
+    by_stream: dict[str, int] = {}
+
+
+class Lineages:
+    """Lineages by component. A component that is removed loses them first, so that a later one of its id starts without."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._known = store.all("lineages", ReadLineages)
+
+    def of(self, component: str, stream: str) -> int:
+        """Return the lineage of ``stream`` that the component has read; 0 if it has read none."""
+        known = self._known.get(component)
+        return known.by_stream.get(stream, 0) if known is not None else 0
+
+    def learn(self, component: str, stream: str, lineage: int) -> None:
+        """Store the lineage of ``stream``; raises :class:`SbonError` where the disk is full."""
+        known = self._known.get(component, ReadLineages())
+        learnt = ReadLineages(by_stream={**known.by_stream, stream: lineage})
+        self._store.put("lineages", component, learnt)
+        self._known[component] = learnt
+
+    def forget(self, component: str) -> None:
+        if component in self._known:
+            self._store.delete("lineages", component)
+            del self._known[component]

@@ -10,7 +10,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.adaptation.look import OperatorView
-from sbon_node.hosting.operators.neighbours import neighbours
+from sbon_node.hosting.operators.host import neighbours
 from sbon_node.overlay.membership.service import Membership
 from sbon_protocol.moving import LocateComponent
 from tests.adaptation.test_group_moves import CHAIN, ROWS

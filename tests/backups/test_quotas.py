@@ -10,7 +10,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.hosting.standby.kept import files_of
+from sbon_node.hosting.standby.keeper import files_of
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox.copies import StreamState

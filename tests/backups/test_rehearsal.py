@@ -13,7 +13,7 @@ from sbon_node.base.clock import Clock
 from sbon_node.engine.interface import OperatorPort
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.hosting.standby.rehearsal import Rehearsals
+from sbon_node.hosting.standby.followers import Rehearsals
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from sbon_protocol.errors import SbonError

@@ -264,11 +264,11 @@ def test_a_detached_source_leaves_nothing(tmp_path: Path) -> None:
         await declared(cluster, posted_at("b"))
         await backed_up(cluster)
         await push(cluster, 0)
-        assert [one for node in cluster.nodes.values() for one in node.daemon.hosting.source_backups.kept()] == [SOURCE]
+        assert [one for node in cluster.nodes.values() for one in node.daemon.hosting.source_backups.keeper.kept()] == [SOURCE]
         await ask(cluster, "a", cluster.at("a").daemon.queries.declarations.detach("numbers", "posted"))
         await cluster.sleep(10.0)
         for node in cluster.nodes.values():
-            assert not node.daemon.hosting.source_backups.kept()
+            assert not node.daemon.hosting.source_backups.keeper.kept()
             assert not node.daemon.outbox.backups.names()
             assert SOURCE not in node.daemon.outbox.streams()
         while any(key == SOURCE for node in cluster.nodes.values() for key, _ in node.daemon.ownership.acceptors.accepted()):

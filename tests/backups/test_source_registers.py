@@ -57,7 +57,7 @@ def test_nodes_that_come_back_cut_off_make_no_second_register(tmp_path: Path) ->
         await cluster.sleep(60.0)
         info = await info_of(cluster, "b")
         assert "its register cannot be read" in info.state
-        assert not cluster.at(other).daemon.hosting.source_backups.kept()
+        assert not cluster.at(other).daemon.hosting.source_backups.keeper.kept()
         post = Post("application/x-ndjson", body(9), "post-9")
         with pytest.raises(SbonError) as caught:
             await cluster.answer("b", cluster.at("b").daemon.hosting.pushes.push("numbers", "posted", post))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_node.hosting.components import HostedOperator
 from sbon_node.hosting.moving.arrivals import subscriptions_of
 from sbon_node.hosting.moving.departures import Departure
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.model.records import MoveLease
 from sbon_protocol.api.moves import MoveCancelled, MoveRequest
 from sbon_protocol.api.operators import OperatorSpec

@@ -9,7 +9,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.engine.copies.settings import MigrationSettings
-from sbon_node.hosting.moving.pursuit import Pursuit
+from sbon_node.hosting.moving.ends import Pursuit
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
 from sbon_protocol.errors import SbonError

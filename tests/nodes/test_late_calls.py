@@ -9,7 +9,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.leak_check import settled
-from sbon_node.hosting.sinks.ended_queries import EndedQueries
+from sbon_node.hosting.sinks.host import EndedQueries
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink

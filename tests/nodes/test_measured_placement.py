@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.operators.neighbours import neighbours
+from sbon_node.hosting.operators.host import neighbours
 from sbon_node.placement.model.from_plan import LEAST_SECONDS, measured_plan
 from sbon_protocol.api.explanations import PlacementExplanation
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbon_node.engine.alignment import Cut, cut_of
-from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
+from sbon_node.hosting.moving.ends import Batch, Position, Pursuit
 from sbon_node.model.frames import InputOffset
 
 NEAR_S = 5.0

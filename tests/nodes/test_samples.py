@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.sources.samples import checked
+from sbon_node.hosting.sources.measurements import checked
 from sbon_node.model.samples import MAX_TEXT
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.columns import Column

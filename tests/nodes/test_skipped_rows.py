@@ -11,7 +11,7 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.dead_letters import DeadLetters
-from sbon_node.hosting.operators.skipped_rows import OperatorLetters, trim_letters
+from sbon_node.hosting.operators.ports import OperatorLetters, trim_letters
 from sbon_node.streams.skipped import SkippedRow, SkippedRows
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import declare, in_cluster, source_at, submitted

@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from sbon_node.hosting.sinks.hosted_sink import SinkOrder
+from sbon_node.hosting.components import SinkOrder
 from sbon_node.model.servers import ServerReport
 from sbon_protocol.api.adaptation import MoveDecision
 from sbon_protocol.api.delivery import FurtherReport, SinkDelay, SinkReport

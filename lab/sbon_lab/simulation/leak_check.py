@@ -5,11 +5,10 @@ from __future__ import annotations
 from sbon_lab.simulation.checks import StuckError
 from sbon_lab.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_lab.simulation.node import SimulatedNode
+from sbon_node.hosting.components import HostedOperator, HostedSink
 from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.hosting.moving.departures import StoredDeparture
-from sbon_node.hosting.moving.starter import StoredArrival
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
-from sbon_node.hosting.sinks.hosted_sink import HostedSink
+from sbon_node.hosting.moving.ends import StoredArrival
 from sbon_node.ownership.queries import decoded
 from sbon_node.ownership.store.query_keys import OPERATOR, QUERY
 from sbon_node.placement.model.network_view import NOTHING

@@ -9,7 +9,7 @@ from sbon_lab.simulation.checks import Checker
 from sbon_lab.simulation.node import SimulatedNode
 from sbon_node.base.failpoints import Failpoint
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.hosting.sinks.hosted_sink import HostedSink
+from sbon_node.hosting.components import HostedSink
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import is_source

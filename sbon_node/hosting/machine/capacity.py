@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from sbon_node.engine.interface import EngineCapacity
 from sbon_protocol.api.measures import OperatorMeasures
@@ -30,12 +30,12 @@ LEAST_CORES = 0.01
 """Cores of an operator without rows: five take 0.02 (docs/figures/engine.md), and a margin."""
 MB = 2**20
 
-_WORDS: dict[CapacityUse, tuple[str, str]] = {
-    HOSTED: ("operator", "operators"),
-    ARRIVAL: ("arriving operator", "arriving operators"),
-    FOLLOWER: ("follower", "followers"),
-    BACKUP: ("backup", "backups"),
-    RESERVED: ("reservation", "reservations"),
+_WORDS: dict[CapacityUse, str] = {
+    HOSTED: "operator",
+    ARRIVAL: "arriving operator",
+    FOLLOWER: "follower",
+    BACKUP: "backup",
+    RESERVED: "reservation",
 }
 
 
@@ -53,11 +53,7 @@ def measured_cost(needs: Needs, measures: OperatorMeasures, *, speed: float, hal
     observed = min(1.0, measures.seconds * math.log(2) / half_life_s)
     cores, state_bytes = _measured_cores(measures, speed), measures.state_bytes
     memory_mb = None if state_bytes is None else OPERATOR_MEMORY_MB + min(MOST_STATE_MB, state_bytes / MB)
-    return replace(
-        needs,
-        cores=_blend(needs.cores, cores, observed),
-        memory_mb=_blend(needs.memory_mb, memory_mb, observed),
-    )
+    return replace(needs, cores=_blend(needs.cores, cores, observed), memory_mb=_blend(needs.memory_mb, memory_mb, observed))
 
 
 def _measured_cores(measures: OperatorMeasures, speed: float) -> float | None:
@@ -69,11 +65,6 @@ def _measured_cores(measures: OperatorMeasures, speed: float) -> float | None:
 
 def _blend(estimated: float, measured: float | None, observed: float) -> float:
     return estimated if measured is None else (1.0 - observed) * estimated + observed * measured
-
-
-def unmeasured(operator: str, needs: Needs) -> Needs:
-    """Return the estimate, of operators that nobody measures."""
-    return needs
 
 
 class _Reservation(NamedTuple):
@@ -107,7 +98,7 @@ class Reservations:
         capacity: EngineCapacity,
         share: float = 0.5,
         grace_s: float = 15.0,
-        measured: Callable[[str, Needs], Needs] = unmeasured,
+        measured: Callable[[str, Needs], Needs] = lambda _, needs: needs,
     ) -> None:
         self._capacity, self._grace_s, self._measured = capacity, grace_s, measured
         self._most = max(1, int(share * capacity.operators))
@@ -206,18 +197,10 @@ class Reservations:
     def report(self, now: float) -> NodeCapacity:
         """Return the capacity in all, and what holds it, by the ids of the operators."""
         self._lapse(now)
-        held = []
-        for operator, reservation in sorted(self._reservations.items()):
-            taken = self._cost(operator, reservation)
-            held.append(
-                HeldCapacity(
-                    operator=operator,
-                    use=reservation.present_use,
-                    cores=taken.cores,
-                    memory_mb=taken.memory_mb,
-                    bandwidth_bytes_s=taken.bandwidth_bytes_s,
-                )
-            )
+        held = (
+            HeldCapacity(operator=operator, use=one.present_use, **asdict(self._cost(operator, one)))
+            for operator, one in sorted(self._reservations.items())
+        )
         return NodeCapacity(
             operators=self._capacity.operators,
             cores=self._capacity.cores,
@@ -266,7 +249,7 @@ class Reservations:
         """Return in words what holds capacity; empty if nothing does."""
         holding = [one for operator, one in self._reservations.items() if operator not in given_up]
         uses = Counter(one.present_use for one in holding if with_backups or one.takes_place)
-        words = (f"{count} {_WORDS[use][count != 1]}" for use, count in sorted(uses.items()))
+        words = (f"{count} {_WORDS[use]}{'s' * (count != 1)}" for use, count in sorted(uses.items()))
         return f" (held by {', '.join(words)})" if uses else ""
 
     def _lapse(self, now: float) -> None:

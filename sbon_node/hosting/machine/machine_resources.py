@@ -68,10 +68,7 @@ class Machine:
         return os.getloadavg()[0] / self._machine_cores if emulated is None else emulated
 
     def usage(self, engine: int | None) -> tuple[ProcessUsage, ProcessUsage | None]:
-        """Return the usage of this process with its helpers, and of the engine.
-
-        ``engine`` is the engine's process id, a descendant of this process.
-        """
+        """Return the usage of this process with its helpers, and of the engine, a descendant with the process id ``engine``."""
         own = psutil.Process()
         engines = _family(engine) if engine is not None else []
         apart = {process.pid for process in engines}
@@ -120,8 +117,12 @@ TEXT_BYTES = 100_000
 @cache
 def processor_speed() -> float:
     """Return the speed, measured when it is first asked for."""
-    text = _text()
-    return speed_of(min(_seconds(lambda: bz2.compress(text)) for _ in range(RUNS)))
+    text, took_s = _text(), []
+    for _ in range(RUNS):
+        before_s = time.thread_time()  # Time in which other threads run does not count.
+        bz2.compress(text)
+        took_s.append(time.thread_time() - before_s)
+    return speed_of(min(took_s))
 
 
 def speed_of(took_s: float) -> float:
@@ -133,10 +134,3 @@ def _text() -> bytes:
     rng = random.Random(1)
     words = [f"{rng.getrandbits(24):x}" for _ in range(2000)]
     return " ".join(rng.choice(words) for _ in range(TEXT_BYTES // 4)).encode()[:TEXT_BYTES]
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    """Return the processor time of this thread that ``work`` takes; time in which others run does not count."""
-    before = time.thread_time()
-    work()
-    return time.thread_time() - before

@@ -6,31 +6,33 @@ have made this node the next one although the answer to it was lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Sized
 from functools import partial
 
 import msgspec
 import structlog
 
+from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.context import Context, until_passed
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.copies.listing import CopyLimits
+from sbon_node.engine.copies.receiver import CopyReceiver
+from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
-from sbon_node.hosting.components import HostedComponent, acceptors_of
-from sbon_node.hosting.moving.ends import Frozen
-from sbon_node.hosting.moving.host_check import HostCheck
-from sbon_node.hosting.moving.pursuit import Position
-from sbon_node.hosting.moving.starter import Arrival, Copied, FollowerStarter, StoredArrival
-from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, checkpoint_of, starting_here
+from sbon_node.hosting.moving.departures import Departures
+from sbon_node.hosting.moving.ends import Arrival, Copied, FollowerStarter, Frozen, Position, StoredArrival
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
-from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.frames import Frame
+from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import OVER, RecordAcceptors
-from sbon_node.ownership.operators import OperatorRegisters
+from sbon_node.ownership.operators import OperatorRegisters, hosted_by
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
@@ -38,12 +40,14 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_protocol.api.nodes import ARRIVAL
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
-from sbon_protocol.api.states import move_states, operator_states
+from sbon_protocol.api.query_ids import uid_of
+from sbon_protocol.api.states import move_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
-from sbon_protocol.api.subscribers import attempt_of, component_of
+from sbon_protocol.api.subscribers import BACKUP, attempt_of, component_of
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.messages import Hello
 from sbon_protocol.moving import (
     AbandonOperator,
     ActivateOperator,
@@ -57,6 +61,89 @@ from sbon_protocol.moving import (
 )
 
 log = structlog.get_logger()
+
+# -- Requests about an operator that moves are served by its register: its host may move it, and the move's target follow it
+
+
+class HostCheck:
+    """Reads registers for callers that say they host or follow an operator, a bounded number at once.
+
+    The caller may not name the register's acceptors: they could be its accomplices.
+    """
+
+    def __init__(self, context: Context, registers: OperatorRegisters, settings: MigrationSettings) -> None:
+        self._context, self._registers = context, registers
+        self._checks = CallerChecks(settings.checks, "migration.checks")
+
+    async def may_move(self, spec: OperatorSpec, attempt: str, caller: Caller) -> None:
+        """Raise ``not-owner`` unless the caller hosts the operator in its epoch, and moves it here in this attempt."""
+        register = await self.hosts_in(spec, caller)
+        me = self._context.membership.expected(self._context.name)
+        if register.move != MoveLease(attempt=attempt, target=me.node, instance=me.instance):
+            raise self._refused(f"its register has no move {attempt} to {me.node}", spec.id, caller)
+
+    async def may_follow(self, follower: str, hello: Hello) -> None:
+        """Raise ``not-owner`` unless the subscriber's operator moves to the node in that attempt, or has its backup there."""
+        operator, attempt = component_of(follower), attempt_of(follower)
+        register = await self._read(uid_of(operator), operator, hello)
+        if attempt == BACKUP:
+            if (register.backup, register.backup_instance) != (hello.node, hello.instance):
+                raise self._refused(f"its register does not name {hello.node} as the backup", operator, hello)
+            return
+        if register.move != MoveLease(attempt=attempt, target=hello.node, instance=hello.instance):
+            raise self._refused(f"its register has no move {attempt} to {hello.node}", operator, hello)
+
+    async def hosts_in(self, spec: OperatorSpec, caller: Caller) -> OperatorRegister:
+        """Return the operator's register; raise ``not-owner`` unless the caller hosts it in its epoch."""
+        register = await self._read(spec.query, spec.id, caller)
+        if not hosted_by(register, caller.node, caller.instance) or register.epoch != spec.epoch:
+            raise self._refused(f"{caller.node} does not host it in epoch {spec.epoch}", spec.id, caller)
+        return register
+
+    async def is_host(self, operator: str, caller: Caller) -> None:
+        """Raise ``not-owner`` unless the caller hosts the operator."""
+        if not hosted_by(await self._read(uid_of(operator), operator, caller), caller.node, caller.instance):
+            raise self._refused(f"{caller.node} does not host it", operator, caller)
+
+    async def _read(self, query: str, operator: str, caller: Caller | Hello) -> OperatorRegister:
+        with self._checks.one(caller.node, operator):
+            try:
+                return await self._registers.read(query, operator)
+            except SbonError as error:
+                if error.code in ("record-unknown", "not-owner"):
+                    raise self._refused(error.message, operator, caller) from error
+                raise
+
+    def _refused(self, reason: str, operator: str, caller: Caller | Hello) -> SbonError:
+        self._context.counters.refuse("move-refused", peer=caller.node, operator=operator, reason=reason)
+        return SbonError("not-owner", reason, where=operator, hint="ask the node that hosts it to move it")
+
+
+def check_tail(spec: OperatorSpec, tail: Tail, field: str = "tail") -> None:
+    """Raise :class:`ProtocolError` unless the tail has an offset for each input of the operator."""
+    _check_width(spec, f"{field}.offsets", tail.offsets)
+
+
+def check_cut(spec: OperatorSpec, cut: Cut, batches: Iterable[Sized] = ()) -> None:
+    """Raise :class:`ProtocolError` unless the cut and each of the batches after it have an entry for each input."""
+    _check_width(spec, "cut.offsets", cut.offsets)
+    for batch in batches:
+        _check_width(spec, "batches", batch)
+
+
+def check_stream(spec: OperatorSpec, stream: StreamState, *, max_subscribers: int) -> None:
+    """Raise :class:`ProtocolError` for a tail of another width than the inputs, or for too many subscriptions."""
+    check_tail(spec, stream.tail, "stream.tail")
+    if (count := len(stream.subscriptions)) > max_subscribers:
+        raise ProtocolError("invalid", f"stream.subscriptions: {count} entries, at most {max_subscribers} are allowed")
+
+
+def _check_width(spec: OperatorSpec, field: str, inputs: Sized) -> None:
+    if len(inputs) != len(spec.inputs):
+        raise ProtocolError("invalid", f"{field}: {len(inputs)} entries, {spec.id} has {len(spec.inputs)} inputs")
+
+
+# -- Followers ---------------------------------------------------------------------------------------------------------
 
 
 class Arrivals:
@@ -75,13 +162,9 @@ class Arrivals:
         known: dict[str, Arrival],
     ) -> None:
         self._context, self._operators, self._engine = context, operators, engine
-        self._registers, self._records = registers, records
-        self._starter = starter
-        self._silence_s = migration.silence_s
-        self._host_check = host_check
-        self._tasks = Tasks()
+        self._registers, self._records, self._starter, self._host_check = registers, records, starter, host_check
+        self._silence_s, self._tasks, self._known = migration.silence_s, Tasks(), known
         now_s = context.clock.now()
-        self._known = known
         self._known.update((one, Arrival(stored, now_s)) for one, stored in context.store.all("arrival", StoredArrival).items())
         for arrival in self._known.values():
             operators.expect(arrival.stored.hosted, ARRIVAL)
@@ -116,17 +199,9 @@ class Arrivals:
 
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the followers of a query: what users see if the register names this node before it has the stream."""
+        me = self._context.name
         return [
-            OperatorInfo(
-                id=operator,
-                node=self._context.name,
-                fragment=arrival.spec.fragment,
-                state=operator_states.STARTING,
-                reason=f"waits for its stream from {arrival.stored.origin}",
-                epoch=arrival.spec.epoch,
-                durability=arrival.spec.durability,
-                stats=self._engine.stats(operator),
-            )
+            starting_here(arrival.spec, me, f"waits for its stream from {arrival.stored.origin}", self._engine.stats(operator))
             for operator, arrival in sorted(self._known.items())
             if arrival.spec.query == query
         ]
@@ -302,10 +377,8 @@ class Arrivals:
         runs = arrival.target is not None
         if not arrival.is_live:
             await self._go_live(arrival, stream, epoch)
-        hosted = msgspec.structs.replace(
-            arrival.stored.hosted, spec=msgspec.structs.replace(self._operators.ports.present(arrival.spec), epoch=epoch)
-        )
-        await self._operators.adopt(hosted, register, runs=runs)
+        spec = msgspec.structs.replace(self._operators.ports.present(arrival.spec), epoch=epoch)
+        await self._operators.adopt(msgspec.structs.replace(arrival.stored.hosted, spec=spec), register, runs=runs)
         self._context.store.delete("arrival", operator)
         self._known.pop(operator, None)
         log.info("operator-moved", operator=operator, origin=arrival.stored.origin, epoch=epoch, last=stream.tail.last)
@@ -334,7 +407,8 @@ class Arrivals:
         if not has_begun and not subscriptions_of(outbox, call.operator, call.attempt):
             return
         await self._host_check.is_host(call.operator, caller)
-        forget_subscriptions(outbox, call.operator, call.attempt)
+        for stream, subscriber in subscriptions_of(outbox, call.operator, call.attempt):
+            outbox.unsubscribe(stream, subscriber)
         if self._has_begun(call.operator, call.attempt, caller):
             await self._forget(self._known[call.operator])
 
@@ -382,7 +456,41 @@ def subscriptions_of(outbox: Outbox, operator: str, attempt: str) -> list[tuple[
     ]
 
 
-def forget_subscriptions(outbox: Outbox, operator: str, attempt: str) -> None:
-    """Delete the subscriptions of a follower to streams of this node."""
-    for stream, subscriber in subscriptions_of(outbox, operator, attempt):
-        outbox.unsubscribe(stream, subscriber)
+class Moves:
+    """The moves in which this node takes part."""
+
+    def __init__(
+        self,
+        engine_settings: EngineSettings,
+        settings: MigrationSettings,
+        context: Context,
+        sender: CopySender,
+        operators: OperatorHost,
+        engine: MovingEngine,
+        owners: OperatorRegisters,
+        records: RecordAcceptors,
+        arriving: dict[str, Arrival],
+    ) -> None:
+        context.server.on_copy(sender.serve)
+        receiver = self.receiver = CopyReceiver(
+            context.peers,
+            clock=context.clock,
+            executor=context.executor,
+            settings=settings,
+            limits=CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes),
+            rng=context.rng,
+        )
+        self._copies = context.data_dir / "copies"
+        self.departures = Departures(context, operators, engine, sender, owners, engine_settings, settings)
+        self.host_check = HostCheck(context, owners, settings)
+        starter = self.starter = FollowerStarter(context, operators.ports, engine, receiver, engine_settings, settings)
+        self.arrivals = Arrivals(context, operators, engine, starter, owners, records, settings, self.host_check, arriving)
+
+    def start(self) -> None:
+        """Go on with moves of an earlier run, as far as they may be committed; its copies are of no use any more."""
+        shutil.rmtree(self._copies, ignore_errors=True)
+        self.arrivals.start()
+
+    async def close(self) -> None:
+        await self.departures.close()
+        await self.arrivals.close()

@@ -22,11 +22,9 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.moving.ends import Frozen, Origin
-from sbon_node.hosting.moving.pursuit import Position
+from sbon_node.hosting.components import HostedOperator, copies_of, delete_copies
+from sbon_node.hosting.moving.ends import Frozen, Origin, Position
 from sbon_node.hosting.operators.host import OperatorHost, forget_departure
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
-from sbon_node.hosting.sweep import copies_of, delete_copies
 from sbon_node.model.records import MoveLease
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.presence import AS_FOLLOWER

@@ -11,39 +11,127 @@ This module has both ends. The request for a move and the decision to change hos
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from sbon_node.base.clock import Clock
 from sbon_node.base.executors import Executor
+from sbon_node.context import Context
 from sbon_node.engine.alignment import Cut, check_aligned
 from sbon_node.engine.checkpoint_copy import install_checkpoint
+from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import SETTLE_POLL_S
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
+from sbon_node.hosting.components import HostedOperator, checkpoint_of, copy_to, spill_of
+from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.port import NodePort
+from sbon_node.streams.port import Following, NodePort
+from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 log = structlog.get_logger()
 
+# -- How far a follower may read, and when its origin should stop ------------------------------------------------------
+
+# A follower that is behind takes all batches that the origin has planned at once: one that repeats batch by batch and is no
+# faster would never get near. But the last batch before the switch must be the origin's own, since it runs with the watermark
+# of the input before it. The origin should stop while the follower has that batch alone to run, or runs it already.
+
+Batch = tuple[int, ...]
+"""The last frame of each input after a batch."""
+
+
+class Position(NamedTuple):
+    """The newest visible cut of an origin, whose batch began at ``before`` (empty: unknown), and the batches planned after it."""
+
+    cut: Cut
+    batches: tuple[Batch, ...] = ()
+    before: Batch = ()
+
+
+class Pursuit:
+    """The newest batches of the origin. Without ``has_state`` an operator emits the same rows in any batches.
+
+    A follower that is behind by ``near_batches`` at most is near: it waits ``near_s`` seconds for the best moment to stop its
+    origin.
+    """
+
+    def __init__(self, *, has_state: bool, near_s: float, near_batches: int) -> None:
+        self._has_state, self._patience_s = has_state, near_s
+        self._origin: Position | None = None
+        self._ends: deque[Batch] = deque(maxlen=near_batches + 1)
+        """Where its newest batches end, oldest first; without those that ran between two positions."""
+        self._begins: dict[Batch, Batch] = {}
+        """Where the newest batch begins, by its end."""
+        self._near_s: float | None = None
+
+    def note(self, origin: Position) -> None:
+        self._origin = origin
+        for end in (origin.cut.frames, *origin.batches):
+            if end not in self._ends:
+                self._ends.append(end)
+        known = [end for end in (origin.before, origin.cut.frames, *origin.batches) if end]
+        if len(known) > 1:
+            self._begins = {known[-1]: known[-2]}
+
+    @property
+    def newest(self) -> Batch:
+        """The end of the origin's newest batch, up to which the follower may read."""
+        return self._ends[-1]
+
+    @property
+    def before(self) -> Batch:
+        """The end of the batch before that, from which the follower must repeat the newest one."""
+        return self._begins.get(self.newest) or (self._ends[-2] if len(self._ends) > 1 else self._ends[-1])
+
+    def is_level(self, ours: Cut | None, planned: tuple[Batch, Batch] | None, now_s: float) -> bool:
+        """Return whether the origin should stop now.
+
+        ``ours`` is the visible cut of the follower, and ``planned`` where its newest batch begins and ends.
+        """
+        if ours is None or self._origin is None:
+            return False
+        cut, batches, _ = self._origin
+        if not batches and ours.frames == cut.frames and (cut.is_settled or ours.has_emitted_as(cut)):
+            return True
+        begin, end = planned or (ours.frames, ours.frames)
+        if end == self.newest:
+            return begin == self.before or not self._has_state
+        if end == self.before and ours.frames == end:
+            return True
+        if end not in self._ends:
+            self._near_s = None
+        elif self._near_s is None:
+            self._near_s = now_s
+        return self._near_s is not None and now_s - self._near_s > self._patience_s
+
+    def frames_behind(self, ours: Cut | None) -> int:
+        """Return the frames of all inputs that the origin has planned and the follower has not shown."""
+        return 0 if ours is None or self._origin is None else max(0, sum(self.newest) - sum(ours.frames))
+
+
+# -- Both ends ---------------------------------------------------------------------------------------------------------
+
 CONNECT_POLL_S = 0.02
 """Pause between two looks at the links of this process, which cost nothing: no setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A copy of a checkpoint in ``folder``, and the state of the operator's stream after the same batch."""
 
     folder: Path
@@ -51,8 +139,7 @@ class Prepared:
     tail: Tail
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
+class Frozen(NamedTuple):
     """The cut up to which a frozen operator has emitted, and its stream at that time."""
 
     cut: Cut
@@ -116,10 +203,7 @@ class Origin:
         self._port.pin(False)
 
     def position(self) -> Position:
-        """Return the newest visible cut, and the batches that are planned after it; the target may run them at once.
-
-        Raises :class:`SbonError` ``nothing-to-copy`` before the first batch.
-        """
+        """Return the newest visible cut, and the batches planned after it; raise ``nothing-to-copy`` before the first batch."""
         return self._position(*self._engine.planned(self._operator))
 
     def halt(self) -> Position:
@@ -210,10 +294,7 @@ class Target:
         return self._pursuit.frames_behind(self._engine.cut(self._spec.id))
 
     async def settle(self, frozen: Frozen) -> None:
-        """Come to rest where the origin has, and check that both have emitted the same.
-
-        Raises :class:`SbonError` ``not-settled`` or ``not-aligned``: the move must be given up.
-        """
+        """Come to rest where the origin has; raise ``not-settled``, or ``not-aligned`` unless both have emitted the same."""
         self.repeat(Position(frozen.cut))
         await self._reach_last(frozen.cut)
         check_aligned(await self._rest(), frozen.cut, self._spec.id)
@@ -259,3 +340,123 @@ class Target:
 
 def _nothing_to_copy(operator: str) -> SbonError:
     return SbonError("nothing-to-copy", "it has committed no batch yet", where=operator, hint="start it anew")
+
+
+# -- Followers of this node: each is started from a copy of its host's checkpoint, watched, and removed ----------------
+
+
+class Copied(NamedTuple):
+    """The state of the operator at its host after the copied ``batch``, and the ``lineages`` of its inputs."""
+
+    lineages: dict[str, int]
+    tail: Tail
+    batch: int
+    cut: Cut
+
+
+class StoredArrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A follower as this node stores it; ``is_ready`` once it may be the operator's next host."""
+
+    attempt: str
+    origin: str
+    hosted: HostedOperator
+    is_ready: bool = False
+
+
+class Arrival:
+    """A follower of this node. After a restart it has no ``target``: it goes on from its checkpoint, or not at all."""
+
+    def __init__(self, stored: StoredArrival, now_s: float) -> None:
+        self.stored, self.heard_s = stored, now_s
+        self.target: Target | None = None
+        self.follows = self.is_live = self.is_settling = self.is_ending = False
+        self.progress = MoveProgress()
+        self.failure: SbonError | None = None
+        self.frozen: Frozen | None = None
+        self.going_live, self.ended = asyncio.Lock(), asyncio.Event()
+
+    @property
+    def spec(self) -> OperatorSpec:
+        return self.stored.hosted.spec
+
+
+def copy_source(context: Context, operator: str, attempt: str, host: str) -> CopySource:
+    """Return what ``host`` offers of an operator's checkpoint in that attempt."""
+    membership = context.membership
+    return CopySource(operator, attempt, partial(membership.address_of, host), partial(membership.expected, host))
+
+
+class FollowerStarter:
+    """Starts and removes followers on this node."""
+
+    def __init__(
+        self,
+        context: Context,
+        ports: OperatorPorts,
+        engine: MovingEngine,
+        receiver: CopyReceiver,
+        settings: EngineSettings,
+        migration: MigrationSettings,
+    ) -> None:
+        self._context, self._ports, self._engine, self._receiver = context, ports, engine, receiver
+        self._settings, self._migration = settings, migration
+
+    async def start(self, arrival: Arrival, base: Copied) -> None:
+        """Fetch the checkpoint, and start the follower from it."""
+        context, spec, stored = self._context, arrival.spec, arrival.stored
+        checkpoint, copied = checkpoint_of(context, spec.id), copy_to(context, spec.id)
+        source = copy_source(context, spec.id, stored.attempt, stored.origin)
+
+        def report(progress: MoveProgress) -> None:
+            arrival.progress = progress
+            context.failpoint("copy")
+
+        await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
+        try:
+            files = await self._receiver.receive(source, copied / "received", copied / "checkpoint", report)
+            following = Following(stored.attempt, base.tail)
+            target = arrival.target = await self.connect(stored.hosted, base.lineages, following)
+            await target.follow(copied / "checkpoint", Manifest(batch=base.batch, cut=base.cut, files=files))
+            arrival.follows = True
+        finally:
+            await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
+
+    async def connect(self, hosted: HostedOperator, lineages: Mapping[str, int], following: Following) -> Target:
+        """Return the target of a follower whose inputs have these ``lineages``, with its port open."""
+        context, spec, ports = self._context, hosted.spec, self._ports
+        for stream, lineage in lineages.items():
+            if lineage:
+                ports.lineages.learn(spec.id, stream, lineage)
+        return Target(
+            spec,
+            engine=self._engine,
+            port=await ports.connect(spec, hosted.acceptors, following=following),
+            outbox=context.outbox,
+            checkpoint=checkpoint_of(context, spec.id),
+            clock=context.clock,
+            executor=context.executor,
+            settings=self._settings,
+            migration=self._migration,
+        )
+
+    def failure(self, operator: str) -> SbonError | None:
+        """Return why a follower cannot read one of its inputs any more."""
+        port = self._ports.open.get(operator)
+        return next((link.failure for link in port.links if link.failure is not None), None) if port is not None else None
+
+    async def failed(self, operator: str, other: Callable[[], SbonError | None] = lambda: None) -> None:
+        """Wait until a follower cannot read, or there is an ``other`` failure, and raise it."""
+        while (failure := other() or self.failure(operator)) is None:
+            await self._context.clock.sleep(self._context.settings.retry_s)
+        raise failure
+
+    async def stop(self, operator: str) -> None:
+        await self._engine.destroy(operator)
+        await self._ports.disconnect(operator, unsubscribe=True)
+
+    async def delete(self, operator: str) -> None:
+        """Delete what a follower that has stopped has here."""
+        context = self._context
+        self._ports.forget(operator)
+        for folder in (checkpoint_of(context, operator), spill_of(context, operator), copy_to(context, operator)):
+            await context.executor(partial(shutil.rmtree, folder, ignore_errors=True))

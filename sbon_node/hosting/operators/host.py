@@ -17,13 +17,19 @@ from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.context import Context, until_passed
 from sbon_node.engine.interface import Engine, MovingEngine
-from sbon_node.hosting.components import HostedComponent, acceptors_of
+from sbon_node.hosting.components import (
+    ORPHANED_S,
+    HostedComponent,
+    HostedOperator,
+    acceptors_of,
+    checkpoint_of,
+    spill_of,
+    sweep,
+    sweep_again,
+)
 from sbon_node.hosting.machine.capacity import Reservations
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
-from sbon_node.hosting.operators.ports import OperatorPorts
+from sbon_node.hosting.operators.ports import OperatorPorts, trim_letters
 from sbon_node.hosting.operators.room import Room
-from sbon_node.hosting.operators.skipped_rows import trim_letters
-from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors, check_epoch, claim, report
@@ -40,6 +46,7 @@ from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.api.states.backup_states import MISSING
 from sbon_protocol.api.states.operator_states import LIFECYCLE, SET_ASIDE, OperatorState
+from sbon_protocol.api.subscribers import component_of, is_follower
 from sbon_protocol.api.usage import SpillCount
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from sbon_protocol.codec import decode_record
@@ -92,10 +99,9 @@ class OperatorHost:
         self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
         if self._orphaned:
             self._swept_s = self._context.clock.now() + ORPHANED_S
-            self._tasks.start("sweep again", sweep_again(self._context, tuple(self._orphaned), self._kept))
+            self._tasks.start("sweep again", sweep_again(self._context, tuple(self._orphaned), self._is_kept))
         for operator in self._stored:
-            hosted = self._hosted.get(operator)
-            if hosted is not None:
+            if (hosted := self._hosted.get(operator)) is not None:
                 self._tasks.start(f"resume {operator}", self._resume(hosted))
 
     async def close(self) -> None:
@@ -177,7 +183,6 @@ class OperatorHost:
         return tuple(sorted(self._hosted))
 
     def epochs(self) -> dict[str, int]:
-        """Return epochs by operator."""
         return {operator: hosted.spec.epoch for operator, hosted in self._hosted.items()}
 
     def reserved_by_others(self, call: DestroyComponents, caller: str) -> bool:
@@ -191,10 +196,7 @@ class OperatorHost:
                 self._reservations.release(operator, owner)
 
     async def destroy(self, call: DestroyComponents) -> None:
-        """Remove operators of a query, with streams and checkpoints, and reservations for them.
-
-        Leaves operators of other queries alone.
-        """
+        """Remove operators of a query, with streams, checkpoints and reservations; leave those of other queries alone."""
         self.release(call)
         for operator in call.components:
             hosted = self._hosted.get(operator)
@@ -269,8 +271,16 @@ class OperatorHost:
         if spec.id in self._orphaned and now < self._swept_s:
             reason = "an engine of before this node's restart may still write to it"
             raise SbonError("checkpoint-in-use", reason, where=spec.id, hint="try again in a minute")
-        store = partial(self._context.store.put, kind, spec.id, record)
-        await self._checks.admit(hosted, caller, self._room.holder(caller), use, store)
+        self._checks.check_open()
+        self._checks.check_new(spec.id)
+        deadline, holder = now + self._context.settings.reservation_s, self._room.holder(caller)
+        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=holder, use=use)
+        try:
+            await self._checks.confirm(hosted, caller)
+            self._context.store.put(kind, spec.id, record)
+        except BaseException:
+            self._reservations.release(spec.id, hosted.submitter)
+            raise
 
     def expect(self, hosted: HostedOperator, use: CapacityUse) -> None:
         """Hold the capacity of an operator that was admitted before a restart."""
@@ -282,10 +292,7 @@ class OperatorHost:
         self._reservations.release(hosted.spec.id, hosted.submitter)
 
     async def adopt(self, hosted: HostedOperator, register: OperatorRegister, *, runs: bool) -> None:
-        """Host an operator whose stream and checkpoint are here now; start it unless the engine ``runs`` it.
-
-        Its ``register`` has the queries that it is kept for.
-        """
+        """Host an operator whose stream and checkpoint are here for the queries of its register, started unless it ``runs``."""
         self.keep(hosted := hosted.kept_for(register.queries))
         self._reservations.keep(hosted.spec.id, hosted.spec.needs, hosted.submitter)
         self._states.begin(hosted.spec.id)
@@ -326,8 +333,7 @@ class OperatorHost:
 
     async def leave(self, operator: str) -> None:
         """Forget an operator that goes on at another node; its readers look for it there."""
-        hosted = self._hosted.get(operator)
-        if hosted is not None:
+        if (hosted := self._hosted.get(operator)) is not None:
             await self._engine.destroy(operator)
             await self._forget(operator, hosted.submitter, moved=True)
 
@@ -366,13 +372,12 @@ class OperatorHost:
         if operator in self._hosted:
             self._states.enter(operator, operator_states.STARTING, str(error))
 
-    @property
-    def _kept(self) -> Either:
-        """The operators whose checkpoints stay."""
-        return Either(self._hosted, Either(self.arriving, self.backed))
+    def _is_kept(self, operator: str) -> bool:
+        """Return whether the checkpoint of an operator stays."""
+        return operator in self._hosted or operator in self.arriving or operator in self.backed
 
     async def _sweep(self) -> None:
-        sweep(self._context, self._kept, self.ports.open)
+        sweep(self._context, self._is_kept, self.ports.open)
         trim_letters(self.ports.letters_folder, self._connectors)
 
     def _resume_broken(self, task: str, error: BaseException) -> None:
@@ -410,9 +415,6 @@ class OperatorHost:
         await asyncio.gather(*(report(self._context, self._records, *one, matters) for one in reports))
 
 
-# -- States of this node's operators, with their reasons --------------------------------------------------------------
-
-
 class HostedStates:
     """The latest state and reason of each operator, by id."""
 
@@ -439,9 +441,6 @@ class HostedStates:
         return [f"{one}: {why}" for one, (state, why) in sorted(self._states.items()) if why and state not in SET_ASIDE]
 
 
-# -- The checks of an operator that is to run on this node, and the capacity that it gets -----------------------------
-
-
 class OperatorChecks:
     """Admits operators beside those that are ``hosted``, until it ``is_closed``."""
 
@@ -449,22 +448,6 @@ class OperatorChecks:
         self._context, self._reservations, self._hosted = context, reservations, hosted
         self._checked: dict[str, None] = {}
         self.is_closed = False
-
-    async def admit(
-        self, hosted: HostedOperator, caller: Caller, holder: str, use: CapacityUse, store: Callable[[], None]
-    ) -> None:
-        """Reserve and hold capacity for an operator that may come, after the same checks as for a new one, and ``store`` it."""
-        spec, now = hosted.spec, self._context.clock.now()
-        self.check_open()
-        self._check_new(spec.id)
-        deadline = now + self._context.settings.reservation_s
-        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=holder, use=use)
-        try:
-            await self.confirm(hosted, caller)
-            store()
-        except BaseException:
-            self._reservations.release(spec.id, hosted.submitter)
-            raise
 
     async def confirm(self, hosted: HostedOperator, caller: Caller) -> None:
         """Check an operator for which capacity is reserved, and hold the capacity until it ends here."""
@@ -474,11 +457,11 @@ class OperatorChecks:
             raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
         if spec.id in self._checked:
             raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
-        self._check_new(spec.id)
+        self.check_new(spec.id)
         self._reservations.check(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
         await self._check_fragment(spec, caller)
         self.check_open()
-        self._check_new(spec.id)
+        self.check_new(spec.id)
         self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
 
     def check_open(self) -> None:
@@ -487,15 +470,13 @@ class OperatorChecks:
             raise SbonError("node-away", "this node is going away", where=self._context.name)
         self._context.drained.check()
 
-    def _check_new(self, operator: str) -> None:
+    def check_new(self, operator: str) -> None:
+        """Raise ``operator-exists`` for an operator of this node."""
         if operator in self._hosted:
             raise SbonError("operator-exists", f"{operator} runs here already", where=self._context.name)
 
     async def _check_fragment(self, spec: OperatorSpec, caller: Caller) -> None:
-        """Check the fragment against the allow-list.
-
-        Each reservation allows one check at a time, which bounds the number of waiting checks.
-        """
+        """Check the fragment against the allow-list. Each reservation allows one check at a time, which bounds their number."""
         CLIENT.set(caller.node)
         self._checked[spec.id] = None
         try:
@@ -504,16 +485,10 @@ class OperatorChecks:
             del self._checked[spec.id]
 
 
-# -- Moves of operators away from this node, which began before its restart -------------------------------------------
-
-
 def forget_departure(context: Context, operator: str) -> None:
     """Forget a stored move of an operator that was claimed after a restart, or whose query is over: it moves no more."""
     if context.store.get("departure", operator, msgspec.Raw) is not None:
         context.store.delete("departure", operator)
-
-
-# -- The description of an operator by its host -----------------------------------------------------------------------
 
 
 def operator_info(
@@ -573,3 +548,36 @@ def _promised(outbox: Outbox, operator: str) -> tuple[int | None, bool]:
     if operator not in outbox.streams():
         return None, False
     return shown_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)
+
+
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of an operator: ``stream`` comes from ``node``, or with ``reads`` false goes to ``component`` there.
+
+    ``rate_bytes_s`` is measured, None before the first measurement.
+    """
+
+    stream: str
+    component: str
+    node: str
+    reads: bool
+    rate_bytes_s: float | None
+
+
+async def neighbours(context: Context, operators: OperatorHost, operator: str) -> tuple[Neighbour, ...]:
+    """Return the links of an operator of this node, inputs first; their nodes are those where the others are now.
+
+    Raises :class:`SbonError` ``operator-unknown``, and as :meth:`ReaderHosts.node_of`.
+    """
+    hosted, measures = operators.get(operator), operators.ports.described(operator)
+    if hosted is None or measures is None:
+        raise SbonError("operator-unknown", "it does not run here", where=operator)
+    spec = operators.ports.present(hosted.spec)
+    found = [
+        Neighbour(stream=one.stream, component=one.stream, node=one.node, reads=True, rate_bytes_s=read.bytes_s)
+        for one, read in zip(spec.inputs, measures.inputs, strict=True)
+    ]
+    readers = {component_of(name): name for name in context.outbox.link_counts(operator).links if not is_follower(name)}
+    for component, subscriber in sorted(readers.items()):
+        node = await operators.ports.readers.node_of(hosted, subscriber)
+        found.append(Neighbour(stream=operator, component=component, node=node, reads=False, rate_bytes_s=measures.bytes_out_s))
+    return tuple(found)

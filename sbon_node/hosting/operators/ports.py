@@ -11,20 +11,20 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from sbon_node.base.disk import named_errors, replace
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
+from sbon_node.connectors.sources.dead_letters import DeadLetters, trim
 from sbon_node.context import Context
 from sbon_node.engine.checkpoint_copy import copied_bytes
+from sbon_node.hosting.components import HostedOperator, checkpoint_of, spill_of
 from sbon_node.hosting.machine.capacity import measured_cost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
-from sbon_node.hosting.operators.lineages import Lineages
-from sbon_node.hosting.operators.skipped_rows import OperatorLetters
-from sbon_node.hosting.stream_hosts import StreamHost
-from sbon_node.hosting.sweep import checkpoint_of, spill_of
+from sbon_node.hosting.stream_hosts import Lineages, StreamHost
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.port import Backup, Following, NodePort, PortInput
+from sbon_node.streams.skipped import SkippedRow, SkippedRows
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
 from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
@@ -44,27 +44,21 @@ class Backups(Protocol):
 
     def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], ports: OperatorPorts) -> Backup | None:
         """Return the backup for an operator whose port is opened; None for an operator that has none."""
-        ...
 
     def begin(self, operator: str) -> None:
         """Find a backup for an operator that this node hosts, and give it what was shown before."""
-        ...
 
     def info(self, operator: str) -> BackupInfo | None:
         """Return how current the backup of an operator is; None for an operator that has none."""
-        ...
 
     async def close(self, operator: str) -> None:
         """Store nothing more for now: the operator's port is closed."""
-        ...
 
     def drop(self, operator: str) -> None:
         """Tell the backup that it is not needed any more: the operator is over."""
-        ...
 
     def forget(self, operator: str) -> None:
         """Forget an operator that this node does not host any more; another node may need its backup."""
-        ...
 
 
 class OperatorPorts:
@@ -87,7 +81,7 @@ class OperatorPorts:
         """Open the port of an operator, in place of its earlier one."""
         await self.disconnect(spec.id)
         meter = self.measures.meter(spec, follows=following is not None)
-        context, known = self._context, tuple(acceptors)
+        context, known, limits = self._context, tuple(acceptors), self._context.stream_settings.batch_limits
         hosts = [StreamHost(context, self._records, spec.query, one.stream, one.node, known) for one in spec.inputs]
         self._hosts[spec.id] = hosts
         port = self.open[spec.id] = NodePort(
@@ -99,9 +93,7 @@ class OperatorPorts:
             settings=context.stream_settings,
             rng=context.rng,
             failpoint=context.failpoint,
-            limits=context.stream_settings.batch_limits(
-                has_state=spec.has_state, joins=len(spec.views()) > 1, unpaced=spec.unpaced
-            ),
+            limits=limits(has_state=spec.has_state, joins=len(spec.views()) > 1, unpaced=spec.unpaced),
             epoch=spec.epoch,
             letters=self._letters_of(spec),
             following=following,
@@ -146,10 +138,6 @@ class OperatorPorts:
         )
         return msgspec.structs.replace(measures, inputs=tuple(inputs))
 
-    def all_measures(self) -> list[OperatorMeasures]:
-        """Return the measures of all operators with an open port, in the order of their ids."""
-        return [port.measures() for _, port in sorted(self.open.items())]
-
     def _input(self, spec: OperatorSpec, position: int, one: InputSpec, host: StreamHost) -> PortInput:
         return PortInput(
             stream=one.stream,
@@ -158,7 +146,7 @@ class OperatorPorts:
             search=host.search,
             own_time=host.own_time,
             lineage=self.lineages.of(spec.id, one.stream),
-            learn=self.lineages.learner(spec.id, one.stream),
+            learn=partial(self.lineages.learn, spec.id, one.stream),
             lag_ms=one.lag_ms,
             ahead_ms=one.ahead_ms,
             whole=one.whole,
@@ -228,8 +216,7 @@ class KeptMeasures:
 
     def sums(self, operator: str) -> MeasureSums | None:
         """Return the newest sums of an operator, whether it runs or not; None where there are none."""
-        port = self._ports.get(operator)
-        if port is not None:
+        if (port := self._ports.get(operator)) is not None:
             return port.meter.sums(self._context.clock.now())
         if operator in self._taken:
             return self._taken[operator]
@@ -248,8 +235,7 @@ class KeptMeasures:
         except ProtocolError as error:
             self._context.counters.refuse("measures-refused", operator=operator, reason=str(error))
             return
-        port = self._ports.get(operator)
-        if port is not None:
+        if (port := self._ports.get(operator)) is not None:
             port.meter.restore(sums)
         else:
             self._taken[operator] = sums
@@ -289,13 +275,9 @@ class KeptMeasures:
         self._taken.pop(operator, None)
 
     def forget(self, operator: str) -> None:
-        """Forget an operator that has ended or left."""
         self._taken.pop(operator, None)
         self._kept.pop(operator, None)
         self._context.store.delete("measures", operator)
-
-
-# -- The nodes of the readers of this node's operators, asked for once for each connection ----------------------------
 
 
 class ReaderHosts:
@@ -327,5 +309,98 @@ class ReaderHosts:
         return node
 
     def forget(self, operator: str) -> None:
-        """Forget an operator that is no more hosted here."""
         self._known.pop(operator, None)
+
+
+# -- Dead letters: rows that a query skips because an expression failed, once each -------------------------------------
+
+# A small file beside the dead letters holds the counts of bytes and rows before each of the newest batches. It is written
+# before the dead letters, and both before the batch's output. A repeated batch first removes the dead letters of its earlier
+# run.
+
+MOST_BATCHES = 16
+"""More batches than Spark ever repeats."""
+
+
+def trim_letters(folder: Path, settings: ConnectorSettings) -> None:
+    """Keep the dead letters of a node within ``connectors.dead_letters_max_bytes``."""
+    try:
+        gone = trim(folder, settings.dead_letters_max_bytes)
+    except OSError as error:
+        log.warning("dead-letters-not-trimmed", folder=str(folder), reason=str(error))
+        return
+    if gone:
+        log.info("dead-letters-deleted", files=len(gone), first=gone[0].name, hint="raise connectors.dead_letters_max_bytes")
+
+
+class Before(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts before ``batch``."""
+
+    batch: int
+    length: int
+    rows: int
+
+
+class At(msgspec.Struct, frozen=True, kw_only=True):
+    """The current counts, and the counts before the newest batches, oldest first."""
+
+    length: int = 0
+    rows: int = 0
+    before: tuple[Before, ...] = ()
+
+
+class OperatorLetters:
+    """Dead letters of one operator; ``rows`` counts all rows skipped in its life, even those that do not fit the file."""
+
+    def __init__(self, folder: Path, operator: str, settings: ConnectorSettings) -> None:
+        self._settings = settings
+        self._letters = DeadLetters(
+            folder, operator, max_bytes=settings.dead_letter_max_bytes, max_text=settings.dead_letter_text_bytes
+        )
+        self._file = self._letters.path.with_suffix(".at")
+        self._at = self._read()
+
+    @property
+    def rows(self) -> int:
+        return self._at.rows
+
+    @property
+    def path(self) -> str:
+        """Return the path of the file; empty before the first row."""
+        return str(self._letters.path) if self._at.rows else ""
+
+    def write(self, batch: int, skipped: SkippedRows) -> None:
+        at = self._at
+        again = next((earlier for earlier in at.before if earlier.batch >= batch), None)
+        length, rows = (again.length, again.rows) if again is not None else (at.length, at.rows)
+        kept = tuple(earlier for earlier in at.before if earlier.batch < batch)[-MOST_BATCHES + 1 :]
+        before = (*kept, Before(batch=batch, length=length, rows=rows))
+        # If the node dies here, the batch runs again and begins at these counts.
+        self._store(At(length=length, rows=rows, before=before))
+        self._letters.open(length)
+        self._letters.write_lines([self._line(row) for row in skipped.kept])
+        self._store(At(length=self._letters.length, rows=rows + skipped.rows, before=before))
+
+    def close(self) -> None:
+        """End the dead letters. The file stays for users while there is room; a later operator of that name starts a new file."""
+        self._file.unlink(missing_ok=True)
+        trim_letters(self._file.parent, self._settings)
+
+    def _line(self, row: SkippedRow) -> dict[str, str]:
+        most = self._settings.dead_letter_text_bytes
+        return {"expression": row.expression, "reason": row.reason, "row": row.row[:most]}
+
+    def _read(self) -> At:
+        with named_errors(self._file):
+            if not self._file.exists():
+                return At()
+            try:
+                return msgspec.json.decode(self._file.read_bytes(), type=At)
+            except msgspec.MsgspecError as error:
+                raise SbonError("store-unreadable", f"it is damaged: {error}", where=str(self._file), hint="remove it") from error
+
+    def _store(self, at: At) -> None:
+        with named_errors(self._file):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            replace(self._file, msgspec.json.encode(at))
+        self._at = at

@@ -16,9 +16,8 @@ from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.sources.runner import SourcePosition
 from sbon_node.context import Context, backoff_of
-from sbon_node.hosting.components import acceptors_of
+from sbon_node.hosting.components import HostedOperator, Reference, acceptors_of
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator, Reference
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.operators import OperatorRegisters
@@ -135,7 +134,7 @@ class SharedOperators:
     def _hosted(self, call: ShareOperator) -> HostedOperator:
         hosted = self._operators.get(call.operator)
         runs = self._operators.is_running(call.operator) and not self._ending[call.operator]
-        if hosted is None or not runs or _digest(hosted) != call.digest:
+        if hosted is None or not runs or digest_of(hosted.spec, hosted.spec.durability) != call.digest:
             raise SbonError("operator-unknown", f"{self._context.name} runs no such operator", where=call.operator)
         return hosted
 
@@ -199,10 +198,6 @@ class SharedOperators:
             except SbonError as error:
                 log.info("reference-not-released", operator=operator, query=query, code=error.code, reason=str(error))
             await self._context.clock.sleep(backoff.next_s())
-
-
-def _digest(hosted: HostedOperator) -> str:
-    return digest_of(hosted.spec, hosted.spec.durability)
 
 
 def _rate(stats: OperatorStats | None) -> Rate | None:

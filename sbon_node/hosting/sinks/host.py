@@ -1,8 +1,8 @@
-"""The sinks that this node hosts: opened, resumed after a restart, followed, closed."""
+"""The sinks that this node hosts: opened, resumed after a restart, followed, taken over, closed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal
 
@@ -12,22 +12,34 @@ import structlog
 from sbon_node.base.store import RecordStore
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.follow import Events, FollowSink, IsReader
-from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
+from sbon_node.connectors.sinks.follow import Events, Follower, FollowSink, IsReader
+from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, reach_sink, release_sink, withdraw_sink
 from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.context import Context, until_passed
-from sbon_node.hosting.components import HostedComponent, acceptors_of
+from sbon_node.hosting.components import HostedComponent, HostedSink, SinkOrder, acceptors_of, claim_of
 from sbon_node.hosting.operators.ports import READER_FENCED
-from sbon_node.hosting.sinks.ended_queries import EndedQueries
-from sbon_node.hosting.sinks.hosted_sink import HostedSink, SinkOrder, claim_call, claim_of
-from sbon_node.hosting.sinks.open_sinks import OpenSinks, Work
-from sbon_node.hosting.sinks.sink_positions import begun
+from sbon_node.hosting.sinks.open_sinks import OpenSinks, Work, begun
 from sbon_node.net.peers import Caller
-from sbon_node.ownership.acceptors import NOT_OWNER, REFUSED, RecordAcceptors, check_epoch, claim, report
+from sbon_node.overlay.presence import AS_SINK
+from sbon_node.ownership.acceptors import NOT_OWNER, QUERY_OVER, REFUSED, RecordAcceptors, check_epoch, claim, report
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_protocol.api.delivery import FurtherReport, SinkReport
 from sbon_protocol.api.query_ids import is_further_sink, name_of, part_of, sink_of
 from sbon_protocol.api.states import sink_states
-from sbon_protocol.calls import AddSink, DestroyComponents, OpenSink, ReportState, SinkAdded
+from sbon_protocol.calls import (
+    AcknowledgeRows,
+    AddSink,
+    ClaimComponent,
+    DestroyComponents,
+    FollowedFrame,
+    FollowedRows,
+    FollowRows,
+    OpenSink,
+    ReportState,
+    SinkAdded,
+    TakeOverSink,
+)
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ComponentHost, LocateComponent
@@ -39,12 +51,7 @@ class SinkHost:
     """This node's sinks by component: the first ones of queries, and further ones."""
 
     def __init__(
-        self,
-        context: Context,
-        settings: ConnectorSettings,
-        records: RecordAcceptors,
-        results: ResultStreams,
-        ended: EndedQueries,
+        self, context: Context, settings: ConnectorSettings, records: RecordAcceptors, results: ResultStreams, ended: EndedQueries
     ) -> None:
         self._context, self._settings, self._records, self._over = context, settings, records, ended
         self._hosted = {hosted.order.component: hosted for hosted in context.store.all("sink", HostedSink).values()}
@@ -59,15 +66,15 @@ class SinkHost:
     def start(self) -> None:
         """Resume the sinks of an earlier run, each once its query's record confirms it."""
         for sink in self._stored:
-            hosted = self._hosted.get(sink)
-            if hosted is not None:
+            if (hosted := self._hosted.get(sink)) is not None:
                 self._tasks.start(f"resume {hosted.order.component}", self._resume(hosted))
 
     async def close(self) -> None:
         """Stop delivery; all sinks stay on disk. Open no new sinks."""
         self._closing = True
         await self._tasks.close()
-        await self.open.shut_all()
+        for sink in sorted({*self.open.followed, *self.open.runners}):
+            await self.open.shut(sink)
 
     def rows(self, query: str) -> int | None:
         """Return the rows that the query's first sink has delivered for good since it was opened.
@@ -109,12 +116,10 @@ class SinkHost:
         ]
 
     def components(self) -> list[HostedComponent]:
-        """Return every sink of this node."""
         orders = sorted((hosted.order.query, sink) for sink, hosted in self._hosted.items())
         return [HostedComponent(query, sink, self._hosted[sink].acceptors) for query, sink in orders]
 
     def epochs(self) -> dict[str, int]:
-        """Return epochs by sink."""
         return {sink: hosted.order.epoch for sink, hosted in self._hosted.items()}
 
     async def destroy(self, call: DestroyComponents) -> tuple[int | None, SinkReport | None]:
@@ -167,10 +172,7 @@ class SinkHost:
         return self.followed(query, sink).follow(after, word)
 
     async def acknowledge(self, query: str, numbers: Mapping[str, int], is_reader: IsReader, sink: str = "") -> None:
-        """Store that the follower has all frames up to these numbers, and acknowledge them upstream.
-
-        Raises ``not-the-reader``: see :meth:`FollowSink.check_reader`.
-        """
+        """Store that the follower has all frames up to these numbers, and acknowledge them upstream; raise ``not-the-reader``."""
         followed, hosted = self.followed(query, sink), self._hosted[self._followed_component(query, sink)]
         followed.check_reader(is_reader)
         ended = followed.ends(numbers)
@@ -270,9 +272,8 @@ class SinkHost:
         if len(self._hosted) >= settings.max_sinks:
             raise SbonError("too-many-sinks", f"{settings.max_sinks} sinks are here already", where=where)
         if len(order.inputs) > settings.max_inputs:
-            raise SbonError(
-                "too-many-inputs", f"{len(order.inputs)} inputs", where=order.component, hint="raise control.max_inputs"
-            )
+            hint = "raise control.max_inputs"
+            raise SbonError("too-many-inputs", f"{len(order.inputs)} inputs", where=order.component, hint=hint)
         check_sink(order.spec.kind, order.spec.options, self._settings, failover=order.spec.failover)
 
     def check_open(self) -> None:
@@ -292,7 +293,8 @@ class SinkHost:
         """Return the sink in the next epoch; None if it is no longer this node's, and forgotten."""
         order = hosted.order
         try:
-            epoch = await claim(self._context, self._records, hosted.acceptors, claim_call(hosted))
+            call = ClaimComponent(query=order.query, component=order.component, epoch=order.epoch)
+            epoch = await claim(self._context, self._records, hosted.acceptors, call)
         except SbonError as error:
             log.info("sink-given-up", sink=order.component, reason=str(error))
             if error.code == NOT_OWNER and order.spec.failover:
@@ -324,7 +326,6 @@ class SinkHost:
         return self._hosted.get(sink)
 
     def keep(self, hosted: HostedSink) -> None:
-        """Store a sink."""
         self._context.store.put("sink", _key(hosted.order), hosted)
         self._hosted[hosted.order.component] = hosted
 
@@ -351,9 +352,8 @@ class SinkHost:
             del self._hosted[hosted.order.component]
 
     async def _forget_at_last(self, hosted: HostedSink, *, delivered: bool) -> None:
-        await until_passed(
-            self._context, lambda: self._forget(hosted, delivered=delivered), partial(self._waits, hosted.order.component)
-        )
+        forget = partial(self._forget, hosted, delivered=delivered)
+        await until_passed(self._context, forget, partial(self._waits, hosted.order.component))
 
     def _waits(self, component: str, error: SbonError) -> None:
         log.warning("sink-waits", sink=component, reason=str(error))
@@ -384,13 +384,7 @@ class SinkHost:
 
     async def _report(self, hosted: HostedSink, state: Literal["finished", "failed"], reason: str) -> None:
         order = hosted.order
-        ended = ReportState(
-            query=order.query,
-            component=order.component,
-            state=state,
-            reason=reason[:500],
-            epoch=order.epoch,
-        )
+        ended = ReportState(query=order.query, component=order.component, state=state, reason=reason[:500], epoch=order.epoch)
         refusal = await report(self._context, self._records, hosted.acceptors, ended, lambda: self._is_current(hosted))
         if refusal == NOT_OWNER and order.spec.failover:
             log.info("sink-taken-over", sink=order.component, epoch=order.epoch)
@@ -445,3 +439,125 @@ class EndedSinks:
     def _delete(self, query: str) -> None:
         self._store.delete("sink-end", query)
         del self._ended[query]
+
+
+# -- Queries that were ended at this node: a late call opens no sink of theirs -----------------------------------------
+
+# The call may be on its way while its sender, cut off from this node, undoes the query and forgets it. An operator needs no
+# such memory: its end releases the reservation without which it is not started, and a late reservation lapses.
+
+
+class EndedQueries:
+    """The last ``most`` ends that nodes have asked for here, by query and node.
+
+    Kept in memory only: a call that was sent before a restart is lost with its connection. A sink that is opened nevertheless,
+    by a node that learns of the end later, is closed by :class:`~sbon_node.hosting.destroy.OrphanCheck`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ended: dict[tuple[str, str], None] = {}
+
+    def add(self, query: str, node: str) -> None:
+        self._ended[query, node] = None
+        while len(self._ended) > self._most:
+            del self._ended[next(iter(self._ended))]
+
+    def check(self, query: str, acceptors: Iterable[Acceptor], component: str) -> None:
+        """Raise ``query-over`` if one of the acceptors of the query's record has ended the query.
+
+        Any other node may ask for an end as well; as it has no say, it cannot keep a query from its start either.
+        """
+        if any((query, one.node) in self._ended for one in acceptors):
+            raise SbonError(QUERY_OVER, "it ended before this part was started", where=component)
+
+
+class RelayedRows:
+    """Answers calls of followers at other nodes, which relay the rows (:mod:`sbon_node.queries.sinks.follow`).
+
+    A follower has its turn while it calls. The turn ends with the connection of a call that waits for rows, and otherwise after
+    ``control.call_timeout_s`` of silence.
+    """
+
+    def __init__(self, context: Context, sinks: SinkHost) -> None:
+        self._settings, self._sinks = context.settings, sinks
+        context.server.handle(FollowRows, self._handle_follow)
+        context.server.handle(AcknowledgeRows, self._handle_acknowledge)
+
+    async def _handle_follow(self, call: FollowRows, caller: Caller) -> FollowedRows:
+        sink, settings = self._sinks.followed(call.query), self._settings
+        turn_s = settings.call_timeout_s
+        follower = Follower("", call.follower, caller.node, caller.instance)
+        if call.purpose == "end":
+            sink.end_turn(follower)
+            return FollowedRows(query=sink.query)
+        if call.purpose == "hold":
+            sink.hold(follower, turn_s)
+            return FollowedRows(query=sink.query)
+        wait_s = min(call.wait_s, settings.follow_wait_s)
+        taken = await sink.take(follower, call.after, wait_s=wait_s, turn_s=turn_s, max_bytes=settings.follow_bytes)
+        if taken.end is not None:
+            self._sinks.check_open()  # the sink also ends with its node, and the query does not
+        frames = tuple(FollowedFrame(f.stream, f.number, f.watermark_ms, f.born_ms, f.payload) for f in taken.frames)
+        return FollowedRows(query=sink.query, frames=frames, end=taken.end)
+
+    async def _handle_acknowledge(self, call: AcknowledgeRows, caller: Caller) -> None:
+        relay = (caller.node, caller.instance)
+        await self._sinks.acknowledge(call.query, call.numbers, lambda one: (one.node, one.instance) == relay)
+
+
+class SinkTakeover:
+    """Answers the leader of a query whose sink is lost with its node, where the user allows that another takes it over.
+
+    The sink is stored here first; then its register names this node as the host, in the next epoch; then it delivers. A restart
+    in between either finds the register changed, and goes on, or forgets the sink.
+    """
+
+    def __init__(
+        self, context: Context, sinks: SinkHost, records: RecordAcceptors, owners: OperatorRegisters, ended: EndedQueries
+    ) -> None:
+        self._context, self._sinks, self._records, self._owners, self._over = context, sinks, records, owners, ended
+        self._under_way: dict[str, None] = {}
+        context.server.handle(TakeOverSink, self._take_over)
+
+    async def _take_over(self, call: TakeOverSink, caller: Caller) -> None:
+        order: SinkOrder = decode_record(call.sink, SinkOrder)
+        check_epoch(order.epoch, order.component)
+        if order.component != sink_of(order.query) or not order.spec.failover:
+            raise SbonError("no-failover", "no other node may take it over", where=order.component)
+        acceptors = acceptors_of(call.acceptors, order.component)
+        self._over.check(order.query, acceptors, order.component)
+        if not await self._records.is_acceptor(order.query, (), caller.node):
+            raise SbonError(NOT_OWNER, f"{caller.node} keeps no record of {order.query}", where=order.component)
+        if order.query in self._under_way:
+            raise SbonError("sink-exists", f"the sink of {order.query} is being taken over here", where=order.component)
+        self._under_way[order.query] = None
+        try:
+            await self._host(order, HostedSink(order=order, acceptors=acceptors, claim=claim_of(order, self._context.rng)))
+        finally:
+            del self._under_way[order.query]
+
+    async def _host(self, order: SinkOrder, asked: HostedSink) -> None:
+        context, sinks = self._context, self._sinks
+        register = await self._owners.read(order.query, order.component)
+        mine = (register.host, register.instance) == context.membership.expected(context.name)
+        if sinks.hosted(order.component) is not None:
+            if mine:
+                return
+            raise SbonError("sink-exists", f"{order.query} has a sink here already", where=context.name)
+        if not mine and not context.presence.gone(AS_SINK, register.host, register.instance):
+            raise SbonError(NOT_OWNER, f"{context.name} takes {register.host} to be there", where=order.component)
+        sinks.check(order)
+        await reach_sink(order.spec.kind, order.spec.options, sinks.open.context_of(asked, fresh=False))
+        epoch = register.epoch if mine else register.epoch + 1
+        hosted = msgspec.structs.replace(asked, order=msgspec.structs.replace(order, epoch=epoch), taken_over=True)
+        sinks.keep(hosted)
+        try:
+            if not mine:
+                await self._owners.take_over_sink(order.query, order.component, register.host, register.epoch)
+        except BaseException:
+            await sinks.release(hosted)  # If the register names this node nevertheless, the leader asks again.
+            raise
+        log.warning("sink-recovered", sink=order.component, host=register.host, epoch=epoch)
+        if sinks.hosted(order.component) is hosted:  # Otherwise its query has ended meanwhile.
+            sinks.begin(hosted)

@@ -1,13 +1,16 @@
-"""The sinks that are open at this node: what delivers their rows, and what shows how far they are. Keys are components."""
+"""The sinks that are open at this node, and where the readers of a sink begin amid a stream."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from typing import TypeVar
 
 import structlog
 
+from sbon_node.base.caller_checks import CallerChecks
+from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
@@ -16,21 +19,163 @@ from sbon_node.connectors.sinks.registry import FOLLOW, open_sink
 from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.context import Context
-from sbon_node.hosting.operators.lineages import Lineages
-from sbon_node.hosting.sinks.hosted_sink import HostedSink
-from sbon_node.hosting.sinks.sink_positions import fenced
-from sbon_node.hosting.stream_hosts import StreamHost
+from sbon_node.hosting.components import Beginning, HostedSink
+from sbon_node.hosting.stream_hosts import Lineages, StreamHost
 from sbon_node.model.frames import Frame
 from sbon_node.model.schema import to_arrow
+from sbon_node.net.peers import Caller
 from sbon_node.overlay.membership.clocks import ROUNDING_MS
-from sbon_node.ownership.acceptors import RecordAcceptors
+from sbon_node.ownership.acceptors import NOT_OWNER, OVER, RecordAcceptors
+from sbon_node.ownership.operators import OperatorRegisters, hosted_by
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.measures.delays import Delays
+from sbon_node.streams.outbox.retention import Begin
+from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.api.delivery import Sample, SinkDelay, SinkReport
+from sbon_protocol.api.query_ids import is_further_sink, is_sink, uid_of
 from sbon_protocol.api.states import sink_states
+from sbon_protocol.base import Call, Message
+from sbon_protocol.calls import BeginReader, FenceReader, ReaderBegun, ReaderPosition
 from sbon_protocol.errors import SbonError
+from sbon_protocol.messages import Hello
+from sbon_protocol.moving import ComponentHost, LocateComponent
 
 log = structlog.get_logger()
+
+# -- Where readers begin: of a sink that was taken over, or a further one. Only the sink's host may ask ----------------
+
+R = TypeVar("R", bound=Message)
+REFUSALS = frozenset({"reader-fenced", "bad-epoch", "not-retained"})
+"""Refusals of a host of a stream that do not pass."""
+MOST_HOSTS = 4
+"""Most hosts of one stream that are asked in turn: a stream rarely moves twice in a moment."""
+
+
+class ReaderPositions:
+    """Answers for the operators and sinks that read streams of this node.
+
+    The register of each says who hosts it, and in which epoch: ``control.checks`` of them are read at once, a share of them for
+    one caller.
+    """
+
+    def __init__(self, context: Context, registers: OperatorRegisters) -> None:
+        self._context, self._registers = context, registers
+        self._outbox, self._checks = context.outbox, CallerChecks(context.settings.checks, "control.checks")
+        context.server.handle(FenceReader, self._fence)
+        context.server.handle(BeginReader, self._begin)
+
+    async def _fence(self, call: FenceReader, caller: Caller) -> ReaderPosition:
+        await self._check_sink(call, caller, is_sink)
+        acknowledged, ended = self._outbox.fence(call.stream, call.subscriber, call.reader_epoch)
+        return ReaderPosition(acknowledged=acknowledged, ended=ended)
+
+    async def _begin(self, call: BeginReader, caller: Caller) -> ReaderBegun:
+        await self._check_sink(call, caller, is_further_sink)
+        begun = self._outbox.further.begin(call.stream, call.subscriber, call.reader_epoch, call.begin)
+        return ReaderBegun(frame=begun.frame, rows=begun.rows, ended=begun.ended)
+
+    async def _check_sink(self, call: FenceReader | BeginReader, caller: Caller, is_one: Callable[[str], bool]) -> None:
+        if not is_one(call.subscriber):
+            raise SbonError(NOT_OWNER, f"{call.subscriber} is no such sink", where=call.subscriber)
+        self._outbox.epoch(call.stream)  # A register is read for streams of this node alone.
+        await self.check_host(call.subscriber, call.reader_epoch, caller)
+        known = self._outbox.reader_epoch(call.stream, call.subscriber)
+        if call.reader_epoch > known + MAX_EPOCH_LEAP:
+            raise SbonError("bad-epoch", f"epoch {call.reader_epoch} is too far above {known}", where=call.subscriber)
+
+    async def end_removed(self) -> None:
+        """Delete subscriptions of further sinks that have been removed, or have failed, while this node missed it."""
+        further, connection = self._outbox.further, self._context.publisher.connection
+        subscriptions = [(stream, sink) for stream in self._outbox.streams() for sink in further.names(stream)]
+        for stream, sink in subscriptions:
+            if connection(stream, sink) is not None:
+                continue
+            try:
+                register = await self._registers.read(uid_of(sink), sink)
+            except SbonError as error:
+                log.info("reader-not-checked", stream=stream, sink=sink, code=error.code, reason=str(error))
+                continue
+            if not register.host:
+                log.info("reader-ended", stream=stream, sink=sink)
+                self._outbox.unsubscribe(stream, sink)
+
+    async def check_host(self, component: str, epoch: int, caller: Caller | Hello) -> None:
+        """Raise unless the caller hosts the operator or sink in that epoch: ``reader-fenced`` if that is over, or ``not-owner``.
+
+        Raises ``record-unknown`` or ``no-majority`` where nobody knows, and ``too-many-checks``: the caller tries again.
+        """
+        with self._checks.one(caller.node, component):
+            register = await self._registers.read(uid_of(component), component)
+        if not hosted_by(register, caller.node, caller.instance) or register.epoch != epoch:
+            reason = f"{caller.node} does not host {component} in epoch {epoch}"
+            self._context.counters.refuse("reader-epoch-refused", peer=caller.node, component=component, reason=reason)
+            raise SbonError("reader-fenced" if register.epoch > epoch else NOT_OWNER, reason, where=component)
+
+
+async def fenced(context: Context, records: RecordAcceptors, hosted: HostedSink) -> DeliveryPosition:
+    """End the former host's readers; return up to where it had acknowledged the sink's streams.
+
+    Raises :data:`~sbon_node.connectors.interface.AWAY` as long as a host of a stream, or its register, does not answer.
+    """
+    done: dict[str, int] = {}
+    ended: list[str] = []
+    for stream, _ in hosted.order.inputs:
+        call = FenceReader(stream=stream, subscriber=hosted.order.component, reader_epoch=hosted.order.epoch)
+        try:
+            position = await _asked(context, records, hosted, stream, call, ReaderPosition)
+        except SbonError as error:
+            if error.code in OVER | REFUSALS:
+                raise
+            raise SbonError(AWAY, str(error), where=stream) from error
+        if position.acknowledged:
+            done[stream] = position.acknowledged
+        if position.ended:
+            ended.append(stream)
+    return DeliveryPosition(streams=done, ended=tuple(ended))
+
+
+async def begun(context: Context, records: RecordAcceptors, hosted: HostedSink) -> Beginning:
+    """Have the hosts of a further sink's streams keep their frames from its beginning on; return where that is.
+
+    Raises ``not-retained`` where it is to begin with the first row, and that is gone.
+    """
+    order = hosted.order
+    if order.begin:
+        return await _begun(context, records, hosted, order.begin)
+    try:
+        return await _begun(context, records, hosted, "earliest")
+    except SbonError as error:
+        if error.code != "not-retained":
+            raise
+    return await _begun(context, records, hosted, "now")
+
+
+async def _begun(context: Context, records: RecordAcceptors, hosted: HostedSink, begin: Begin) -> Beginning:
+    order, frames, ended, rows = hosted.order, dict[str, int](), list[str](), 0
+    for stream, _ in order.inputs:
+        call = BeginReader(stream=stream, subscriber=order.component, reader_epoch=order.epoch, begin=begin)
+        answer = await _asked(context, records, hosted, stream, call, ReaderBegun)
+        rows += answer.rows
+        if answer.frame:
+            frames[stream] = answer.frame
+        if answer.ended:
+            ended.append(stream)
+    return Beginning(frames=frames, ended=tuple(ended), rows=rows)
+
+
+async def _asked(context: Context, records: RecordAcceptors, hosted: HostedSink, stream: str, call: Call, reply: type[R]) -> R:
+    """Ask the stream's host, and again if that was not the host any more: a former one may know less."""
+    query, asked = hosted.order.query, ""
+    answer: R | None = None
+    for _ in range(MOST_HOSTS):
+        host = (await records.ask(query, hosted.acceptors, LocateComponent(query=query, component=stream), ComponentHost)).node
+        if answer is not None and host == asked:
+            return answer
+        answer, asked = await context.ask(host, call, reply), host
+    raise SbonError("moved", f"it has moved {MOST_HOSTS} times meanwhile", where=stream)
+
+
+# -- What delivers the rows of open sinks, and what shows how far they are. Keys are components ------------------------
 
 Work = Callable[[], Awaitable[None]]
 """Runs an open sink until all its inputs have ended."""
@@ -43,7 +188,8 @@ class OpenSinks:
 
     def __init__(self, context: Context, settings: ConnectorSettings, records: RecordAcceptors, results: ResultStreams) -> None:
         self._context, self._settings, self._records, self._results = context, settings, records, results
-        self._links = SinkLinks(context, records)
+        self._lineages = Lineages(context.store)
+        self._delays: dict[str, SinkDelays] = {}
         self.followed: dict[str, FollowSink] = {}
         self.runners: dict[str, SinkRunner] = {}
         self._waiting: dict[str, str] = {}
@@ -57,7 +203,7 @@ class OpenSinks:
         self._waiting.pop(order.component, None)
         ended = hosted.beginning.ended if hosted.beginning is not None else ()
         if order.spec.kind == FOLLOW:
-            links = self._links.make(hosted, hosted.after(hosted.done))
+            links = self._links(hosted, hosted.after(hosted.done))
             sink = FollowSink(order.query, links, context.clock, (*hosted.ended, *ended), hosted.rows, context.computing)
             self.followed[order.component] = sink
             return sink.run
@@ -67,7 +213,7 @@ class OpenSinks:
         if not is_current(hosted):
             await opened.close()
             raise SbonError("query-over", "it ended while its sink was opened", where=order.component)
-        links = self._links.make(hosted, hosted.after(opened.positions()))
+        links = self._links(hosted, hosted.after(opened.positions()))
         runner = SinkRunner(order.query, opened, links, context.clock, self._settings, context.computing, ended)
         self.runners[order.component] = runner
         return runner.run
@@ -80,18 +226,14 @@ class OpenSinks:
     async def shut(self, sink: str, *, unsubscribe: bool = False) -> None:
         """Close a sink; ignore one that is not open."""
         self._waiting.pop(sink, None)
-        self._links.closed(sink)
+        self._delays.pop(sink, None)
         for one in (self.followed.pop(sink, None), self.runners.pop(sink, None)):
             if one is not None:
                 await one.close(unsubscribe=unsubscribe)
 
-    async def shut_all(self) -> None:
-        for sink in sorted({*self.followed, *self.runners}):
-            await self.shut(sink)
-
     def forget(self, sink: str) -> None:
         """Forget which streams a sink has read."""
-        self._links.forget(sink)
+        self._lineages.forget(sink)
 
     def context_of(self, hosted: HostedSink, *, fresh: bool, acknowledged: DeliveryPosition | None = None) -> SinkContext:
         """Return the context in which the sink is opened, resumed or withdrawn here."""
@@ -116,7 +258,6 @@ class OpenSinks:
     # -- what they show -----------------------------------------------------------------------------------------------
 
     def links(self) -> list[Link]:
-        """Return the links that bring rows to this node's sinks."""
         sinks: list[SinkRunner | FollowSink] = [*self.runners.values(), *self.followed.values()]
         return [link for sink in sinks for link in sink.links]
 
@@ -137,42 +278,19 @@ class OpenSinks:
 
     def delay(self, sink: str) -> SinkDelay | None:
         """Return the delay of the newest rows that have arrived for a sink; None while it is not open."""
-        return self._links.delay(sink)
+        delays = self._delays.get(sink)
+        return delays.report() if delays is not None else None
 
     def sample(self, sink: str) -> Sample | None:
-        """Return the newest rows of a sink."""
         if sink in self.runners:
             return self.runners[sink].newest.sample()
         return self.followed[sink].sample() if sink in self.followed else None
 
+    # -- the links by which sinks read their streams ------------------------------------------------------------------
 
-# -- The links by which the sinks of this node read their streams, and the delays of the rows that come by them -------
-
-
-class SinkLinks:
-    """Makes the links of sinks."""
-
-    def __init__(self, context: Context, records: RecordAcceptors) -> None:
-        self._context, self._records = context, records
-        self._lineages = Lineages(context.store)
-        self._delays: dict[str, SinkDelays] = {}
-
-    def make(self, hosted: HostedSink, done: Mapping[str, int]) -> list[Link]:
+    def _links(self, hosted: HostedSink, done: Mapping[str, int]) -> list[Link]:
         """Return a link for each of the sink's streams, which begins after the frame that is ``done``."""
         return [self._link(hosted, stream, node, done.get(stream, 0)) for stream, node in hosted.order.inputs]
-
-    def delay(self, sink: str) -> SinkDelay | None:
-        """Return the delay of the newest rows that have arrived for the sink; None while it is not open."""
-        delays = self._delays.get(sink)
-        return delays.report() if delays is not None else None
-
-    def closed(self, sink: str) -> None:
-        """Forget the delays of a sink that is closed."""
-        self._delays.pop(sink, None)
-
-    def forget(self, sink: str) -> None:
-        """Forget which streams a sink has read."""
-        self._lineages.forget(sink)
 
     def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
         context, order = self._context, hosted.order
@@ -192,14 +310,11 @@ class SinkLinks:
             rng=context.rng,
             start_after=done,
             lineage=self._lineages.of(order.component, stream),
-            learn=self._lineages.learner(order.component, stream),
+            learn=partial(self._lineages.learn, order.component, stream),
             reader_epoch=order.epoch,
             failpoint=context.failpoint,
             columns=tuple(column.name for column in order.schema) if stream in order.by_position else (),
         )
-
-
-# -- The delay of the rows that arrive for one sink of this node ------------------------------------------------------
 
 
 class SinkDelays:

@@ -1,45 +1,47 @@
-"""The sources pinned to this node: attached, run, resumed, dropped with their stream."""
+"""The sources pinned to this node: attached, run, resumed, dropped with their stream; streams of results, and posts of rows."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 import structlog
 
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.access.secrets import check_no_secrets
+from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.results import StreamSinkOptions
+from sbon_node.connectors.sources.push import Post, PostBuffer, Pushable
 from sbon_node.connectors.sources.registry import check_moves, open_source
-from sbon_node.connectors.sources.result import check_not_result
+from sbon_node.connectors.sources.result import QUERY, ResultSource, check_not_result, query_of
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, RowSample, read_beginning, with_beginning
 from sbon_node.context import Context
 from sbon_node.hosting.standby.source import SourceBackups
 from sbon_node.model.records import SourceRegister
-from sbon_node.model.schema import check_source
+from sbon_node.model.schema import check_source, check_stream
 from sbon_node.model.shown import shown_source
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
+from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.durability import REPLICATED
 from sbon_protocol.api.states import source_states
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
-from sbon_protocol.api.streams import SourceInfo, StreamInfo, unknown_at
-from sbon_protocol.calls import AttachSource, DescribeSources, SourceStates
-from sbon_protocol.codec import decode_record
+from sbon_protocol.api.streams import Pushed, SourceInfo, StreamInfo, unknown_at
+from sbon_protocol.calls import MAX_POST_HOPS, AttachSource, DescribeSources, PostRows, RowsPosted, SourceStates
+from sbon_protocol.codec import MAX_PAYLOAD_BYTES, decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
 
 log = structlog.get_logger()
 
 
 class HostedSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored identity of the source whose frames the outbox holds.
-
-    A stream that is declared again under the same name is a different stream.
-    """
+    """The stored identity of a source with frames in the outbox. A stream declared again under its name is a different one."""
 
     source: SourceDeclaration
     stream: StreamDeclaration
@@ -130,10 +132,7 @@ class SourceHost:
         return runner.describe() if runner is not None else None
 
     def reports_of(self, streams: Iterable[str]) -> list[SourceInfo]:
-        """Return reports for local sources among these streams.
-
-        A node that starts reports the sources of its earlier run as ``idle``: they are not lost.
-        """
+        """Return reports for local sources among these streams; those of an earlier run are ``idle``, not lost, after a start."""
         return [report for source_id in streams if (report := self._report_of(source_id)) is not None]
 
     def _report_of(self, source_id: str) -> SourceInfo | None:
@@ -147,8 +146,7 @@ class SourceHost:
         return [self._report_of_running(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
 
     def _report_of_running(self, source_id: str, hosted: HostedSource) -> SourceInfo:
-        runner = self._runners.get(source_id)
-        if runner is not None:
+        if (runner := self._runners.get(source_id)) is not None:
             return runner.describe()
         refused = self._refused.get(source_id, "")
         return SourceInfo(source=hosted.source, state=f"{source_states.FAILED}: {refused}", trouble=refused)
@@ -335,3 +333,172 @@ def unreported_source(source: SourceDeclaration, unanswered: Collection[str]) ->
     if source.node in unanswered:
         return SourceInfo(source=source, state=UNREACHABLE)
     return SourceInfo(source=source, state=LOST, trouble=unknown_at(source.node))
+
+
+# -- Streams that queries make: declared and attached by the query's sink, at its node ---------------------------------
+
+LOOKS, LOOK_S = 50, 0.1
+"""Looks for a source that is about to be opened, and the time between two."""
+
+
+class ResultStreams:
+    """Implements :class:`sbon_node.connectors.sinks.results.ResultStreams`."""
+
+    def __init__(self, context: Context, catalogue: Catalogue, sources: SourceHost) -> None:
+        self._context, self._catalogue, self._sources = context, catalogue, sources
+
+    async def make(self, query: str, options: StreamSinkOptions, schema: Schema) -> None:
+        declaration = StreamDeclaration(name=options.stream, schema=schema, event_time=options.event_time)
+        check_stream(declaration)
+        await self._catalogue.create(declaration)
+        node, made_by = self._context.name, {"query": query}
+        source = SourceDeclaration(stream=options.stream, name=QUERY, node=node, connector=QUERY, options=made_by)
+        await self._catalogue.attach(source)
+
+    async def source(self, query: str, stream: str, schema: Schema) -> ResultSource:
+        for _ in range(LOOKS):
+            if (found := self._opened(query, stream, schema)) is not None:
+                return found
+            await self._context.clock.sleep(LOOK_S)
+        raise SbonError(AWAY, "its source is not open yet", where=stream)
+
+    def _opened(self, query: str, stream: str, schema: Schema) -> ResultSource | None:
+        declared = self._declared(query, stream)
+        if declared is None:
+            raise SbonError("sink-lost", f"the stream {stream!r} was dropped", where=query)
+        if self._catalogue.entry(stream).declaration.schema != schema:
+            raise SbonError("sink-lost", f"another stream {stream!r} was declared at the same time", where=query)
+        runner = self._sources.runner(declared.id)
+        if runner is None or not isinstance(runner.source, ResultSource):
+            return None
+        if runner.state == source_states.FAILED:
+            raise SbonError("sink-lost", f"the source of the stream {stream!r} has failed: {runner.reason}", where=query)
+        if runner.state == source_states.ENDED:
+            runner.source.resume(runner.position)
+            return runner.source
+        return runner.source if runner.source.is_open else None
+
+    def _declared(self, query: str, stream: str) -> SourceDeclaration | None:
+        """Return the source of the query's stream; None if there is none."""
+        entry = self._catalogue.entries.get(stream)
+        return next((one for one in entry.sources if query_of(one) == query), None) if entry else None
+
+    async def drop(self, query: str, stream: str, schema: Schema) -> None:
+        if self._declared(query, stream) is None:
+            return
+        if self._catalogue.entry(stream).declaration.schema == schema:
+            await self._catalogue.drop(stream)
+        else:
+            await self._catalogue.detach(stream, QUERY)
+
+    def end(self, query: str, stream: str, schema: pa.Schema) -> None:
+        declared = self._declared(query, stream)
+        runner = self._sources.runner(declared.id) if declared is not None else None
+        if runner is not None and isinstance(runner.source, ResultSource):
+            runner.source.fail(f"the query {query} is over, and its result is not whole", schema)
+
+
+# -- Rows posted to a stream at any node: taken by its source here, or passed on to the source's node ------------------
+
+CONNECTOR = "http"
+MAX_MEDIA_TYPE = 512
+"""Characters of a media type that are passed on; those that a source knows are shorter."""
+
+
+class Pushes:
+    """Accepts posts at this node, of clients and of nodes that pass them on.
+
+    A post that is passed on is one message, of at most 4 MiB, and goes over at most :data:`MAX_POST_HOPS` nodes.
+    """
+
+    def __init__(self, context: Context, catalogue: Catalogue, sources: SourceHost, settings: ConnectorSettings) -> None:
+        self._context, self._catalogue, self._sources, self._settings = context, catalogue, sources, settings
+        self._buffer = PostBuffer(settings, context.clock)
+        context.server.handle(PostRows, self._handle)
+
+    async def push(self, stream: str, source: str, post: Post) -> Pushed:
+        """Pass a post to its source; return once all of it is durable.
+
+        Raises :class:`SbonError`: ``unknown-stream``, ``unknown-source``, ``source-elsewhere``, ``ambiguous-source``;
+        ``source-behind``, ``source-paused``, ``source-stopped``, ``post-unknown`` if the client should retry later; and the
+        source's own refusals.
+        """
+        return await self._push(stream, source, post, 0)
+
+    async def _handle(self, call: PostRows, caller: Caller) -> RowsPosted:
+        post = Post(call.media_type, _whole(call.body), call.key)
+        return RowsPosted(answer=await self._push(call.stream, call.source, post, call.hops))
+
+    async def _push(self, stream: str, source: str, post: Post, hops: int) -> Pushed:
+        taking = self._taking(stream, source)
+        if isinstance(taking, SourceDeclaration):
+            return await self._pass_on(taking, post, hops)
+        name = taking.declaration.id
+        if taking.state == source_states.PAUSED:
+            hint = "post it again a little later"
+            raise SbonError("source-paused", f"the source is paused: {taking.reason}", where=name, hint=hint)
+        if taking.state != source_states.RUNNING:
+            raise SbonError("source-stopped", f"the source is {taking.state} {taking.reason}".strip(), where=name)
+        if self._context.outbox.pressure(name):
+            hint = "post it again later"
+            raise SbonError("source-behind", "those who read the stream are too far behind", where=name, hint=hint)
+        assert isinstance(taking.source, Pushable)
+        return await taking.source.push(post)
+
+    def _taking(self, stream: str, source: str) -> SourceRunner | SourceDeclaration:
+        """Return the source of that name, or the only one, that takes rows here, or its declaration if it is elsewhere."""
+        entry = self._catalogue.entry(stream)
+        named = [declared for declared in entry.sources if source in ("", declared.name)]
+        here = {declared.name: runner for declared in named if (runner := self._sources.runner(declared.id)) is not None}
+        taking = {name: runner for name, runner in here.items() if isinstance(runner.source, Pushable)}
+        if len(taking) == 1:
+            return next(iter(taking.values()))
+        if taking:
+            raise _ambiguous(f"{stream} has several sources here that take rows", taking)
+        known = [declared for declared in named if declared.connector == CONNECTOR]
+        if any(declared.node == self._context.name for declared in known):
+            hint = "post it again a little later"
+            raise SbonError("source-stopped", "the source does not run yet", where="source", hint=hint)
+        if not known:
+            which = f"no source {source!r}" if source else "no source"
+            hint = f"sbon stream attach {stream} --connector {CONNECTOR}"
+            raise SbonError("unknown-source", f"{stream} has {which} that takes rows", where="source", hint=hint)
+        if len(known) > 1:
+            places = ", ".join(f"{declared.name} at {declared.node}" for declared in known)
+            raise _ambiguous(f"{stream} has several sources that take rows, and none here: {places}", [one.name for one in known])
+        return known[0]
+
+    async def _pass_on(self, source: SourceDeclaration, post: Post, hops: int) -> Pushed:
+        """Pass a post on to the node of its source, which may know where the source has gone from there."""
+        context, node, where = self._context, source.node, f"{source.stream}/{source.name}"
+        if context.presence.away(node):
+            hint = "post it again once that node is back"
+            raise SbonError("source-stopped", f"its node {node} {context.presence.absence(node)}", where=where, hint=hint)
+        if hops >= MAX_POST_HOPS:
+            member = context.membership.get(node)
+            hint = f"post to that node{f' at http://{member.api}' if member is not None else ''}"
+            raise SbonError("source-elsewhere", f"the source {where} that takes rows is at {node}", where="source", hint=hint)
+        most_bytes = min(self._settings.push_max_bytes, MAX_PAYLOAD_BYTES)
+        body = await self._buffer.read(post, most_bytes, where)
+        media_type = post.media_type[:MAX_MEDIA_TYPE]
+        call = PostRows(source.stream, source.name, media_type, body, post.key, hops + 1)
+        try:
+            answer = await context.ask(node, call, RowsPosted, timeout_s=self._settings.push_timeout_s)
+            return decode_record(answer.answer, Pushed)
+        except (SbonError, ProtocolError) as error:
+            if isinstance(error, SbonError) and error.code not in ("peer-unreachable", "node-away", "bad-reply"):
+                raise
+            again = "with the same Idempotency-Key, and it counts once" if post.key else "though its rows may then be there twice"
+            message = f"no answer from its node {node}, where it may be stored: {error}"
+            raise SbonError("post-unknown", message, where=where, hint=f"post it again, {again}") from error
+        finally:
+            self._buffer.release(len(body))
+
+
+async def _whole(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def _ambiguous(message: str, names: Iterable[str]) -> SbonError:
+    hint = f"choose with source={'|'.join(sorted(names))}"
+    return SbonError("ambiguous-source", message, where="source", hint=hint)

@@ -6,92 +6,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from sbon_node.base.tasks import Tasks
 from sbon_node.context import Context
 from sbon_node.engine.copies.listing import CopyLimits
-from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.moving.moves import Moves
+from sbon_node.hosting.components import checkpoint_of
+from sbon_node.hosting.moving.arrivals import Moves
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.ports import OperatorPorts
-from sbon_node.hosting.standby.followers import BackupFollowers
-from sbon_node.hosting.standby.keeper import BackupKeeper
-from sbon_node.hosting.standby.kept import Kept, StoredBackup
-from sbon_node.hosting.standby.operator import BackupParts, OperatorBackup, OperatorKeeper
-from sbon_node.hosting.standby.rehearsal import Rehearsals
+from sbon_node.hosting.standby.followers import BackupFollowers, Rehearsals
+from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup
+from sbon_node.hosting.standby.operator import OperatorBackup, OperatorBackups, OperatorKeeper
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.source import SourceBackup, SourceBackups, SourceKeeper
-from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.sources import SourceRegisters
-from sbon_node.streams.port import Backup
-from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.catalogue import SourceDeclaration
-from sbon_protocol.api.durability import HOT, LOCAL, BackupInfo
+from sbon_protocol.api.durability import HOT
 from sbon_protocol.api.operators import OperatorSpec
-
-
-class OperatorBackups:
-    """The backups at other nodes of this node's operators: :class:`sbon_node.hosting.operators.ports.Backups`."""
-
-    def __init__(
-        self,
-        context: Context,
-        engine: MovingEngine,
-        sender: CopySender,
-        owners: OperatorRegisters,
-        settings: BackupSettings,
-    ) -> None:
-        self.tasks = Tasks()
-        self._parts = BackupParts(context, engine, sender, owners, settings, self.tasks)
-        self.known: dict[str, OperatorBackup] = {}
-        self.recovered: dict[str, str] = {}
-        """How operators that go on here were taken over, by operator."""
-        self.stuck_since_s: dict[str, float] = {}
-        """Since when the engine has not run, by operators that wait for it."""
-
-    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], ports: OperatorPorts) -> Backup | None:
-        if spec.durability == LOCAL:
-            return None
-        backup = self.known[spec.id] = OperatorBackup(spec, acceptors, self._parts, ports)
-        return backup
-
-    def begin(self, operator: str) -> None:
-        backup = self.known.get(operator)
-        if backup is not None:
-            self.tasks.start(f"prepare {operator}", backup.prepare())
-
-    def info(self, operator: str) -> BackupInfo | None:
-        backup = self.known.get(operator)
-        return (
-            None
-            if backup is None
-            else msgspec.structs.replace(backup.info(), recovered=self.recovered.get(operator, "")[:MAX_REASON])
-        )
-
-    async def close(self, operator: str) -> None:
-        await self.tasks.stop(f"prepare {operator}")
-        backup = self.known.get(operator)
-        if backup is not None:
-            await backup.close()
-
-    def drop(self, operator: str) -> None:
-        backup = self.known.get(operator)
-        if backup is not None:
-            backup.drop()
-
-    def forget(self, operator: str) -> None:
-        self.known.pop(operator, None)
-        self.stuck_since_s.pop(operator, None)
-        self.recovered.pop(operator, None)
-
-
-# -- A node's part in backups: it looks from time to time whether its own are still needed, and keeps those of others ---
 
 B = TypeVar("B", OperatorBackup, SourceBackup)
 
@@ -195,7 +128,3 @@ class NodeSourceBackups(_Backups[SourceBackup]):
 
     async def _look(self, backed: str, backup: SourceBackup) -> None:
         await backup.check()
-
-    def kept(self) -> list[str]:
-        """Return the sources of other nodes of which this node keeps a backup."""
-        return self.keeper.kept()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -19,19 +18,15 @@ from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.hosting.components import HostedComponent, acceptors_of
-from sbon_node.hosting.moving.host_check import HostCheck
-from sbon_node.hosting.moving.widths import check_cut, check_stream
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, checkpoint_of, starting_here
+from sbon_node.hosting.moving.arrivals import HostCheck, check_cut, check_stream
+from sbon_node.hosting.moving.ends import copy_source
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
-from sbon_node.hosting.standby.keeper import BackupKeeper
-from sbon_node.hosting.standby.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
-from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner
+from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup, StoredBatch, files_of, use_of
+from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner, CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.hosting.standby.settings import BackupSettings
-from sbon_node.hosting.standby.shipment import CheckpointCopy, missing_from, pieces, superseded
-from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller, Expected
 from sbon_node.ownership.acceptors import OVER
@@ -39,7 +34,9 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import NO_BATCH
-from sbon_protocol.api.durability import BY_FOLLOWER, HOT, BackupInfo
+from sbon_node.streams.port import Backup
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.durability import BY_FOLLOWER, HOT, LOCAL, BackupInfo
 from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
@@ -53,23 +50,12 @@ log = structlog.get_logger()
 # -- at the host ------------------------------------------------------------------------------------------------------
 
 
-class BackupParts(NamedTuple):
-    """Parts for each backup of this node's operators."""
-
-    context: Context
-    engine: MovingEngine
-    sender: CopySender
-    owners: OperatorRegisters
-    settings: BackupSettings
-    tasks: Tasks
-
-
 class OperatorBackup(BackupOwner[int]):
     """Stores batches of one operator at another node."""
 
     noun, unit, hint = "operator", "batch", "add a node, or submit with --durability local"
 
-    def __init__(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], parts: BackupParts, ports: OperatorPorts) -> None:
+    def __init__(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], parts: OperatorBackups, ports: OperatorPorts) -> None:
         super().__init__(spec.id, parts.context, BackupChoice(parts.context, parts.settings))
         self._spec, self._acceptors, self._parts, self._ports = spec, acceptors, parts, ports
         folder = parts.context.data_dir / "copies" / f"backup of {spec.id}"
@@ -87,10 +73,7 @@ class OperatorBackup(BackupOwner[int]):
     # -- what its operator asks ---------------------------------------------------------------------------------------
 
     async def store(self, batch: int) -> None:
-        """Return once the backup has stored everything up to the committed ``batch``, however long that takes.
-
-        Raises :class:`SbonError` ``fenced`` if this node may not show anything any more.
-        """
+        """Return once the backup has stored all up to the committed ``batch``; raise ``fenced`` if nothing more may be shown."""
         self._newest = max(self._newest, batch)
         await self._until(lambda: self._stored >= batch)
 
@@ -251,7 +234,6 @@ class OperatorBackup(BackupOwner[int]):
     # -- for users, and the end ---------------------------------------------------------------------------------------
 
     def info(self) -> BackupInfo:
-        """Return how current the backup is."""
         info = self._info(self._stored if self._stored >= 0 else self._had, has_all=self._stored >= self._newest)
         follows = self._follower.follows if self._spec.durability == HOT else None
         return msgspec.structs.replace(info, follows=follows, follows_not=self._follower.reason)
@@ -269,6 +251,50 @@ class OperatorBackup(BackupOwner[int]):
             await self._context.call(node, DropBackup(self._spec.query, self.id))
         except SbonError as error:  # It asks by itself, in time.
             log.info("backup-not-dropped", operator=self.id, backup=node, code=error.code)
+
+
+class OperatorBackups:
+    """The backups at other nodes of this node's operators: :class:`sbon_node.hosting.operators.ports.Backups`."""
+
+    def __init__(
+        self, context: Context, engine: MovingEngine, sender: CopySender, owners: OperatorRegisters, settings: BackupSettings
+    ) -> None:
+        self.context, self.engine, self.sender, self.owners, self.settings = context, engine, sender, owners, settings
+        self.tasks = Tasks()
+        self.known: dict[str, OperatorBackup] = {}
+        self.recovered: dict[str, str] = {}
+        """How operators that go on here were taken over, by operator."""
+        self.stuck_since_s: dict[str, float] = {}
+        """Since when the engine has not run, by operators that wait for it."""
+
+    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], ports: OperatorPorts) -> Backup | None:
+        if spec.durability == LOCAL:
+            return None
+        backup = self.known[spec.id] = OperatorBackup(spec, acceptors, self, ports)
+        return backup
+
+    def begin(self, operator: str) -> None:
+        if (backup := self.known.get(operator)) is not None:
+            self.tasks.start(f"prepare {operator}", backup.prepare())
+
+    def info(self, operator: str) -> BackupInfo | None:
+        if (backup := self.known.get(operator)) is None:
+            return None
+        return msgspec.structs.replace(backup.info(), recovered=self.recovered.get(operator, "")[:MAX_REASON])
+
+    async def close(self, operator: str) -> None:
+        await self.tasks.stop(f"prepare {operator}")
+        if (backup := self.known.get(operator)) is not None:
+            await backup.close()
+
+    def drop(self, operator: str) -> None:
+        if (backup := self.known.get(operator)) is not None:
+            backup.drop()
+
+    def forget(self, operator: str) -> None:
+        self.known.pop(operator, None)
+        self.stuck_since_s.pop(operator, None)
+        self.recovered.pop(operator, None)
 
 
 # -- at the backup ----------------------------------------------------------------------------------------------------
@@ -329,7 +355,8 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the operators of a query with a backup here: what users see once the register names this node as the host."""
         kept = (one.stored for _, one in sorted(self._known.items()))
-        return [described(one, self._context.name) for one in kept if one.spec.query == query]
+        me = self._context.name
+        return [starting_here(one.spec, me, f"goes on here after {one.host}") for one in kept if one.spec.query == query]
 
     async def destroy(self, call: DestroyComponents) -> None:
         """Forget the backups among the components of a query that is over."""
@@ -410,10 +437,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         if call.contents:
             await executor(partial(received.store, call.contents, files))
         if call.offered:
-            membership, host = self._context.membership, kept.stored.host
-            source = CopySource(
-                call.operator, call.offered, partial(membership.address_of, host), partial(membership.expected, host)
-            )
+            source = copy_source(self._context, call.operator, call.offered, kept.stored.host)
             await kept.copy(self._fetch(source, received))
         if lacking := await executor(partial(received.lacking, files)):
             raise SbonError("files-missing", f"{len(lacking)} files of the checkpoint have not come", where=call.operator)
@@ -455,7 +479,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
     async def _not_read(self, kept: Kept[StoredBackup], error: SbonError) -> None:
         """Forget the backup of an operator that is over.
 
-        A register that no node has proves nothing: of a query that is over, :mod:`~sbon_node.hosting.orphans` ends the backups.
+        A register that no node has proves nothing: of a query that is over, :mod:`~sbon_node.hosting.destroy` ends the backups.
         """
         if error.code in OVER:
             await self._forget(kept)
@@ -476,7 +500,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         runs = await self._followers.stop(operator)
         for stream, lineage in stored.lineages.items():
             if lineage:
-                self._operators.ports.lineages.learner(operator, stream)(lineage)
+                self._operators.ports.lineages.learn(operator, stream, lineage)
         why = "the engine of its host did not run it" if kept.is_yielded else "its host was lost"
         spec = stored.spec.moved_from(stored.host, context.clock.wall_ms(), why)
         if self._operators.get(operator) is None:  # Otherwise the backup could not be deleted before.

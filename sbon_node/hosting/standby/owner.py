@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import structlog
 
+from sbon_node.base.executors import Executor
 from sbon_node.base.tasks import check_cancelled
 from sbon_node.context import Context
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.engine.manifest import CopiedFile, Manifest
+from sbon_node.hosting.moving.departures import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.hosting.standby.settings import BackupSettings
+from sbon_node.model.frames import Frame
 from sbon_node.model.records import OperatorRegister, SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.overlay.presence import AS_BACKUP
+from sbon_node.streams.outbox.copies import StreamState
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
@@ -89,10 +100,7 @@ class BackupChoice:
 
 
 class BackupOwner(ABC, Generic[T]):
-    """Stores what one operator or source shows at another node, which it chooses, and replaces when that is gone.
-
-    ``T`` is what it stores at a time.
-    """
+    """Stores what an operator or source shows, a ``T`` at a time, at a node that it chooses, and replaces when that is gone."""
 
     noun: ClassVar[str]
     """Its key in logs."""
@@ -244,3 +252,73 @@ class BackupOwner(ABC, Generic[T]):
             age_s=None if self._stored_s is None else max(0.0, self._context.clock.now() - self._stored_s),
             reason=self._reason[:MAX_REASON],
         )
+
+
+# -- A batch on its way to the backup: files of the checkpoint that are new there, and the frames after those it has ---
+
+
+class Piece(NamedTuple):
+    """Frames after number ``after``; with the last ones there are no ``more``."""
+
+    state: StreamState
+    after: int
+    frames: list[Frame]
+    more: bool
+
+
+class CheckpointCopy:
+    """A second name for each file of an operator's checkpoint, in a ``folder`` of its own, as of one batch after another."""
+
+    def __init__(self, operator: str, engine: MovingEngine, folder: Path, executor: Executor) -> None:
+        self._operator, self._engine, self.folder, self._executor = operator, engine, folder, executor
+        self._manifest: Manifest | None = None
+
+    async def of(self, batch: int) -> Manifest:
+        """Return the files of the checkpoint as of a committed batch; only new ones are read.
+
+        Raises :class:`SbonError` as :meth:`MovingEngine.copy_checkpoint`.
+        """
+        if self._manifest is None:
+            await self.clear()
+        known, self._manifest = self._manifest, None
+        self._manifest = await self._engine.copy_checkpoint(self._operator, batch, self.folder, known)
+        return self._manifest
+
+    def before(self, batch: int) -> tuple[int, ...]:
+        """Return the last frame of each input before a copied batch; nothing before the first one. Blocks."""
+        try:
+            return tuple(offset.frame for offset in BatchLog(self.folder).read_offsets(batch - 1)) if batch > 0 else ()
+        except (OSError, ValueError):
+            return ()
+
+    async def clear(self) -> None:
+        self._manifest = None
+        await self._executor(partial(shutil.rmtree, self.folder, ignore_errors=True))
+
+    def read(self, file: CopiedFile) -> bytes:
+        """Return the content of a small file. Blocks."""
+        return (self.folder / file.path).read_bytes()
+
+
+def pieces(outbox: Outbox, operator: str, batch: int, after: int) -> Iterator[Piece]:
+    """Yield the frames of an operator's stream after number ``after`` that are retained, up to those of ``batch``."""
+    more = True
+    while more:
+        state, _ = outbox.handover.unshown(operator, batch, after, 0)
+        after = max(after, state.trimmed)
+        state, frames = outbox.handover.unshown(operator, batch, after, PIECE_BYTES)
+        frames = frames[:PIECE_FRAMES]
+        last = frames[-1].number if frames else state.tail.last
+        more = last < state.tail.last
+        yield Piece(state, after, frames, more)
+        after = last
+
+
+def missing_from(manifest: Manifest, known: frozenset[str]) -> list[CopiedFile]:
+    """Return the files whose content the backup does not have, each content once."""
+    return list({file.digest: file for file in manifest.files if file.digest not in known}.values())
+
+
+def superseded(error: SbonError) -> bool:
+    """Return whether a newer batch must be stored instead."""
+    return error.code in ("checkpoint-superseded", "batch-unknown")

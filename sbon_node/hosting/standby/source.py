@@ -12,11 +12,10 @@ from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import check_cancelled
 from sbon_node.connectors.sources.runner import Waits
 from sbon_node.context import Context
-from sbon_node.hosting.standby.keeper import BackupKeeper
-from sbon_node.hosting.standby.kept import Kept, StoredSource
+from sbon_node.hosting.moving.departures import PIECE_BYTES, PIECE_FRAMES
+from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredSource
 from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner
 from sbon_node.hosting.standby.settings import BackupSettings
-from sbon_node.hosting.standby.shipment import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Caller, Expected
@@ -38,14 +37,6 @@ UNKNOWN = "record-unknown"
 # -- at the host ------------------------------------------------------------------------------------------------------
 
 
-class SourceBackupParts(NamedTuple):
-    """Parts for each backup of this node's sources."""
-
-    context: Context
-    registers: SourceRegisters
-    settings: BackupSettings
-
-
 Moved = Callable[[SourceDeclaration, SourceRegister], None]
 """Called for a source that another node hosts by now."""
 
@@ -64,9 +55,11 @@ class SourceBackup(BackupOwner[Transaction]):
     fencing = FENCED - {UNKNOWN}
     raised = frozenset({"frame-too-large"})
 
-    def __init__(self, source: SourceDeclaration, parts: SourceBackupParts, moved: Moved) -> None:
-        super().__init__(source.id, parts.context, BackupChoice(parts.context, parts.settings, insists=True))
-        self._source, self._parts, self._moved = source, parts, moved
+    def __init__(
+        self, source: SourceDeclaration, context: Context, registers: SourceRegisters, settings: BackupSettings, moved: Moved
+    ) -> None:
+        super().__init__(source.id, context, BackupChoice(context, settings, insists=True))
+        self._source, self._registers, self._moved = source, registers, moved
         self._epoch = 0
         self._sent = 0
         """The last frame sent since this node started: its backup has no later one, unless this node has lost it."""
@@ -76,13 +69,10 @@ class SourceBackup(BackupOwner[Transaction]):
     # -- for the source's runner --------------------------------------------------------------------------------------
 
     async def begin(self, waits: Waits) -> int:
-        """Return the epoch in which this node hosts the source, once that is known.
-
-        Raises :class:`SbonError` ``fenced`` if another node does.
-        """
+        """Return the epoch in which this node hosts the source, once known; raise ``fenced`` if another node does."""
         while True:
             try:
-                register = await self._parts.registers.begin(self._source)
+                register = await self._registers.begin(self._source)
                 self._check_host(register)
                 self._epoch = register.epoch
                 return self._epoch
@@ -125,7 +115,7 @@ class SourceBackup(BackupOwner[Transaction]):
     async def _still_hosts(self, event: str) -> bool:
         """Return whether the register can be read, and names this node."""
         try:
-            self._check_host(await self._parts.registers.read(self.id))
+            self._check_host(await self._registers.read(self.id))
         except SbonError as error:
             check_cancelled()
             log.info(event, source=self.id, code=error.code, reason=str(error))
@@ -134,7 +124,7 @@ class SourceBackup(BackupOwner[Transaction]):
 
     def _check_host(self, register: SourceRegister) -> None:
         """Raise ``fenced``, and give the source up, if another node hosts it, or this node did so with another disk."""
-        me = self._parts.registers.me
+        me = self._registers.me
         if (register.host, register.instance) == me:
             return
         if register.host != me.node:
@@ -152,7 +142,7 @@ class SourceBackup(BackupOwner[Transaction]):
         return self._epoch
 
     async def _register(self) -> SourceRegister:
-        register = await self._parts.registers.read(self.id)
+        register = await self._registers.read(self.id)
         self._check_host(register)
         self._epoch = register.epoch
         return register
@@ -167,7 +157,7 @@ class SourceBackup(BackupOwner[Transaction]):
         self._answered(backup, opened.last)
 
     async def _set_backup(self, backup: Expected) -> int:
-        await self._parts.registers.set_backup(self.id, self._epoch, backup)
+        await self._registers.set_backup(self.id, self._epoch, backup)
         return self._epoch
 
     async def _fence(self) -> str:
@@ -209,7 +199,6 @@ class SourceBackup(BackupOwner[Transaction]):
         return self._last >= shown
 
     def info(self) -> BackupInfo:
-        """Return how current the backup is."""
         return self._info(self._last if self._last >= 0 else None, has_all=not self._is_behind)
 
 
@@ -228,18 +217,18 @@ class SourceBackups:
     """The backups at other nodes of this node's sources, by source in ``known``."""
 
     def __init__(self, context: Context, registers: SourceRegisters, settings: BackupSettings) -> None:
-        self._parts = SourceBackupParts(context, registers, settings)
+        self._context, self._registers, self._settings = context, registers, settings
         self.known: dict[str, SourceBackup] = {}
 
     def attach(self, source: SourceDeclaration) -> None:
         """Prepare for a replicated source that is about to be attached here, before the catalogue has it."""
-        self._parts.registers.attach(source.id)
+        self._registers.attach(source.id)
 
     def of(self, source: SourceDeclaration, moved: Moved) -> SourceBackup | None:
         """Return the backup for a source that is about to run; None for a local one."""
         if source.durability != REPLICATED:
             return None
-        backup = self.known[source.id] = SourceBackup(source, self._parts, moved)
+        backup = self.known[source.id] = SourceBackup(source, self._context, self._registers, self._settings, moved)
         return backup
 
     def close(self, source_id: str) -> None:

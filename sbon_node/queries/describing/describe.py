@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from sbon_node.context import Context
-from sbon_node.hosting.moving.moves import Moves
+from sbon_node.hosting.moving.arrivals import Moves
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.hosting.sources.host import SourceHost, unreported_source

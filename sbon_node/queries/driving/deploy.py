@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from sbon_node.context import Context
-from sbon_node.hosting.sinks.hosted_sink import SinkOrder
+from sbon_node.hosting.components import SinkOrder
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.overlay.presence import AS_FORMER_HOST
 from sbon_node.ownership.consensus.states import Acceptor

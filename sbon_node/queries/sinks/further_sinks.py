@@ -13,7 +13,7 @@ import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.context import Context
-from sbon_node.hosting.sinks.hosted_sink import SinkOrder
+from sbon_node.hosting.components import SinkOrder
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.presence import AS_SINK

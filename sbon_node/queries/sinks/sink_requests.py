@@ -8,7 +8,7 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.context import Context
-from sbon_node.hosting.sinks.hosted_sink import new_claim
+from sbon_node.hosting.components import new_claim
 from sbon_node.ownership.acceptors import in_turn
 from sbon_node.queries.describing.lookup import Kept, QueryLookup
 from sbon_node.queries.sinks.further_sinks import OPENING_CALLS

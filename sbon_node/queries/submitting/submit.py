@@ -17,7 +17,7 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.connectors.sinks.results import STREAM
 from sbon_node.context import Context
-from sbon_node.hosting.sinks.hosted_sink import new_claim
+from sbon_node.hosting.components import new_claim
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor, State
 from sbon_node.ownership.names import NameRecord, QueryNames
