@@ -125,11 +125,7 @@ class LiveNetworkView:
             accepted=answer.accepted,
             reason=answer.reason,
             operators=answer.operators,
-            free=Needs(
-                cores=answer.free_cores,
-                memory_mb=answer.free_memory_mb,
-                bandwidth_bytes_s=answer.free_bandwidth_bytes_s,
-            ),
+            free=Needs(cores=answer.free_cores, memory_mb=answer.free_memory_mb, bandwidth_bytes_s=answer.free_bandwidth_bytes_s),
             load=answer.load,
             other_load=None if report is None else report.other_load,
             server=None if report is None else _server(report),

@@ -19,15 +19,7 @@ from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.api.states.query_states import LIVE, QueryState
 from sbon_protocol.api.usage import QueryUsage
-from sbon_protocol.calls import (
-    CheckQueries,
-    ListQueries,
-    QueriesChecked,
-    QueryDescription,
-    QueryRecords,
-    ShowQuery,
-    StopQuery,
-)
+from sbon_protocol.calls import CheckQueries, ListQueries, QueriesChecked, QueryDescription, QueryRecords, ShowQuery, StopQuery
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
 

@@ -31,13 +31,7 @@ Decided = Callable[[str, Sequence[OperatorInfo]], tuple[OperatorInfo, ...]]
 class QueryHosts:
     """The hosts of a query's operators and sources by id: as this node knows them, or as their registers have them."""
 
-    def __init__(
-        self,
-        context: Context,
-        registers: OperatorRegisters,
-        decided: Decided,
-        node_of: Callable[[str], str],
-    ) -> None:
+    def __init__(self, context: Context, registers: OperatorRegisters, decided: Decided, node_of: Callable[[str], str]) -> None:
         """Create them; ``node_of`` returns the present node of a source by its id, empty for one that is gone."""
         self._context, self._registers, self._decided, self._node_of = context, registers, decided, node_of
         self.refusals: dict[str, str] = {}

@@ -109,13 +109,7 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
 
 
 def alternative(
-    strategy: str,
-    problem: PlacementProblem,
-    hosts: Mapping[str, str],
-    latency_ms: Latency,
-    known: Known,
-    *,
-    probes: int = 0,
+    strategy: str, problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, known: Known, *, probes: int = 0
 ) -> Alternative:
     """Return the placement's cost by these latencies and by the hosts' current free capacity and load."""
     if not set(hosts) >= {operator.id for operator in problem.operators}:

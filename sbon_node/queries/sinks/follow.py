@@ -269,12 +269,7 @@ class _Relay:
 
 def _frame_of(sent: FollowedFrame, born_ms: int) -> Frame:
     return Frame(
-        stream=sent.stream,
-        number=sent.number,
-        payload=sent.payload,
-        rows=0,
-        watermark_ms=sent.watermark_ms,
-        born_ms=born_ms,
+        stream=sent.stream, number=sent.number, payload=sent.payload, rows=0, watermark_ms=sent.watermark_ms, born_ms=born_ms
     )
 
 

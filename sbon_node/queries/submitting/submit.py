@@ -294,13 +294,7 @@ class Submitter:
         for number in range(self._context.settings.placement_rounds):
             with times.step("place"):
                 placement = await self._planning.place(
-                    record.plan,
-                    record,
-                    record.consumer,
-                    refused,
-                    adapt=record.adapt,
-                    sink_follows=sink_follows,
-                    instead=instead,
+                    record.plan, record, record.consumer, refused, adapt=record.adapt, sink_follows=sink_follows, instead=instead
                 )
             hosts = {**record.hosts, **placement.hosts()}
             consumer = hosts[record.plan.outputs[0]] if sink_follows else record.consumer
