@@ -17,9 +17,9 @@ from sbon_node.ownership.operators import OperatorRegisters, check_owner
 from sbon_node.ownership.queries import Records
 from sbon_node.ownership.store.query_keys import key_of
 from sbon_node.ownership.store.registers import UNDECIDED
-from sbon_node.queries.describing.summary import stale, summary_of
+from sbon_node.queries.describing.lookup import stale, summary_of
+from sbon_node.queries.driving.deploy import QueryHosts
 from sbon_node.queries.driving.holder import QueryHolder
-from sbon_node.queries.driving.query_hosts import QueryHosts
 from sbon_node.queries.driving.record_steps import check_live
 from sbon_node.queries.sinks.further_sinks import FurtherSinks
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo

@@ -34,7 +34,7 @@ from sbon_node.base.logging.levels import LogLevels
 from sbon_node.config.node import NodeSettings
 from sbon_node.connectors.access import secrets
 from sbon_node.model.schema import parse_schema
-from sbon_node.queries.describing.listing import UNANSWERED_HEADER, Unanswered, header_of, unanswered_of
+from sbon_node.queries.describing.lookup import UNANSWERED_HEADER, Unanswered, header_of, unanswered_of
 from sbon_protocol.errors import SbonError
 
 NAME = "über all/x?y"

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from sbon_node.api.encoding import encode
-from sbon_node.api.routes import events, node, operations, queries, streams
+from sbon_node.api.routes import operations, queries, streams
 from sbon_node.api.routes.route import Plain, Route, Shape, shape_of
 from sbon_protocol.api.nodes import Problem
 
@@ -29,9 +29,7 @@ def _encoded() -> bytes:
 
 
 ROUTES: tuple[Route, ...] = (
-    *node.ROUTES,
     *operations.ROUTES,
-    *events.ROUTES,
     *streams.ROUTES,
     *queries.ROUTES,
     Route("GET", "/v1/openapi.json", openapi, always=True),

@@ -14,12 +14,11 @@ from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.hosting.sources.host import SourceHost, unreported_source
 from sbon_node.hosting.standby.operator import OperatorKeeper
-from sbon_node.model.records import QueryRecord
+from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.model.shown import shown_plan, shown_sink, shown_source
 from sbon_node.model.times import utc_text
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.presence import AS_AWAITED
-from sbon_node.queries.describing.further_reports import described_sinks
 from sbon_node.queries.describing.progress import progress_of
 from sbon_node.queries.describing.waits import QueryReason, ReasonKind, Waits
 from sbon_protocol.api.adaptation import MoveDecision
@@ -27,10 +26,11 @@ from sbon_protocol.api.catalogue import SourceDeclaration, called
 from sbon_protocol.api.delivery import FurtherReport, Sample, SinkDelay, SinkReport
 from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.plan import Plan, PlannedOperator
-from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, SinkInfo
+from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, QueryProgress, SinkInfo
 from sbon_protocol.api.query_ids import sink_of
-from sbon_protocol.api.states import further_sink_states, query_states, sink_states, source_states
-from sbon_protocol.api.states.lifecycle import LOST, PLANNED, UNREACHABLE
+from sbon_protocol.api.states import further_sink_states, operator_states, query_states, sink_states, source_states
+from sbon_protocol.api.states.lifecycle import LOST, OVER, PLANNED, UNREACHABLE
+from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.api.streams import SourceInfo, unknown_at
 from sbon_protocol.api.subscribers import component_of, is_follower
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
@@ -468,3 +468,77 @@ def _said(info: SourceInfo) -> str:
     since = f" since {utc_text(info.advanced_ms)}" if info.advanced_ms is not None else ""
     quiet = "without a row" if info.watermark_ms is None else f"at watermark {utc_text(info.watermark_ms)}"
     return f"source {called(info.source)} holds windows back: {quiet}{since}"
+
+
+# -- Further sinks ----------------------------------------------------------------------------------------------------
+
+
+def recorded_sink(one: FurtherSink) -> SinkInfo:
+    """Return what the record alone knows of a sink."""
+    return SinkInfo(
+        id=one.part,
+        node=one.node,
+        sink=shown_sink(one.spec),
+        state=one.state,
+        reason=one.reason,
+        begins_after=one.begins_after,
+        temporary=one.temporary,
+    )
+
+
+def described_sinks(record: QueryRecord, reports: Mapping[str, Iterable[FurtherReport]]) -> tuple[SinkInfo, ...]:
+    """Return the further sinks of a query; ``reports`` are those of the nodes that answer, by node."""
+    return tuple(_described(record, one, reports) for one in record.more_sinks)
+
+
+def _described(record: QueryRecord, one: FurtherSink, reports: Mapping[str, Iterable[FurtherReport]]) -> SinkInfo:
+    known = recorded_sink(one)
+    report = next((report for report in reports.get(one.node, ()) if report.component == one.component), None)
+    if report is not None:
+        return msgspec.structs.replace(known, rows=report.rows, delivery=report.report)
+    if one.state != further_sink_states.RUNNING or record.state != query_states.RUNNING:
+        return known
+    state, reason = (LOST, "its node does not know it") if one.node in reports else (UNREACHABLE, "its node does not answer")
+    return msgspec.structs.replace(known, state=state, reason=reason)
+
+
+# -- Queries in a terminal state, whose parts no longer run -----------------------------------------------------------
+
+
+def state_of_component(state: str, query_state: str) -> str:
+    """Return the state of a part: ``failed`` stays, any other is over with its query."""
+    return state if query_state in LIVE or state == operator_states.FAILED else OVER
+
+
+def as_terminal(info: QueryInfo) -> QueryInfo:
+    """Return the last description of a query that is over; return a live query unchanged."""
+    if info.state in LIVE:
+        return info
+    operators = tuple(_operator(operator, info.state) for operator in info.operators)
+    delivery = info.delivery and _delivery(info.delivery)
+    progress = info.progress and _at_end(info)
+    return msgspec.structs.replace(info, operators=operators, delivery=delivery, progress=progress, survival=None)
+
+
+def _at_end(info: QueryInfo) -> QueryProgress | None:
+    """Mark all sources of a finished query as read, whatever the last description says."""
+    if info.progress is None:
+        return None
+    share = 1.0 if info.state == query_states.FINISHED else info.progress.read_share
+    return msgspec.structs.replace(
+        info.progress, rows_out=info.rows, read_share=share, rows_in_s=None, rows_out_s=None, lag_ms=None, left_s=None
+    )
+
+
+def _operator(operator: OperatorInfo, query_state: str) -> OperatorInfo:
+    """Clear the reason for waiting, and a move that the end has cut short; keep reasons for a failure or for a missing report."""
+    state = state_of_component(operator.state, query_state)
+    operator = msgspec.structs.replace(operator, move=None, backup=None)
+    if operator.state == UNREACHABLE:
+        return msgspec.structs.replace(operator, state=state, reason=f"{operator.reason} at its end", stats=None)
+    reason = operator.reason if state == operator_states.FAILED or operator.stats is None else ""
+    return msgspec.structs.replace(operator, state=state, reason=reason)
+
+
+def _delivery(report: SinkReport) -> SinkReport:
+    return report if report.state == sink_states.FINISHED else msgspec.structs.replace(report, state=OVER)

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
+import msgspec
 import structlog
 
 from sbon_node.context import Context
+from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.acceptors import in_turn
 from sbon_node.ownership.names import NameRecord
 from sbon_node.ownership.store.registers import UNDECIDED
-from sbon_node.queries.describing.listing import QueryList, Unanswered
-from sbon_node.queries.describing.summary import stale
-from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo
+from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo, SinkSpec
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.api.states.query_states import LIVE, QueryState
@@ -348,3 +348,91 @@ def _decoded(value: object, type_: type[T]) -> T:
         return decode_record(value, type_)
     except ProtocolError as error:
         raise SbonError("bad-answer", str(error), where="query", hint="do all nodes run the same version?") from error
+
+
+# -- Summaries for lists: everything that a query's holder knows without requests -------------------------------------
+
+SUMMARY_BYTES = 300
+"""Most bytes of a query's text, and of its reason, in a list.
+
+A list of all records must fit a message.
+"""
+
+
+def summary_of(context: Context, record: QueryRecord, nodes: Iterable[str], counted: int | None, trouble: str = "") -> QueryInfo:
+    """Return the summary; ``nodes`` are its hosts, ``counted`` the rows at the last count, ``trouble`` why it may wait."""
+    return QueryInfo(
+        id=record.called,
+        uid=record.id,
+        sql=_cut(record.sql),
+        state=record.state,
+        reason=_cut(record.reason or _missing(context, record, nodes) or trouble),
+        submitted_ms=record.submitted_ms,
+        node=context.name,
+        consumer=record.consumer,
+        sink=SinkSpec(kind=record.sink.kind),
+        **record.goal_options(),
+        adapt=record.adapt,
+        durability=record.durability,
+        streams=record.streams,
+        rows=record.last.rows if record.last is not None else counted,
+    )
+
+
+def stale(info: QueryInfo, why: str) -> QueryInfo:
+    """Return a description that may have changed since, and says so."""
+    reason = f"may be stale: {why}"
+    return msgspec.structs.replace(info, stale=True, reason=f"{info.reason}; {reason}" if info.reason else reason)
+
+
+def _missing(context: Context, record: QueryRecord, nodes: Iterable[str]) -> str:
+    """Return the nodes that the query needs and that are missing as far as this node knows, and since when."""
+    if record.state not in LIVE:
+        return ""
+    sources = (planned.source.node for planned in record.plan.sources)
+    missing = []
+    for name in sorted({*sources, *nodes, record.consumer} - {context.name}):
+        if why := context.presence.absence(name):
+            missing.append(f"{name} {why}")
+    return "; ".join(missing)
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    return text if len(encoded) <= SUMMARY_BYTES else encoded[: SUMMARY_BYTES - 3].decode(errors="ignore") + "…"
+
+
+# -- Lists of queries, and the members that did not answer ------------------------------------------------------------
+
+UNANSWERED_HEADER = "Sbon-Unanswered"
+MAX_NAMED = 100
+"""Most members that the header names, because a response's header is bounded."""
+
+
+class Unanswered(NamedTuple):
+    """A member that did not answer, and its state at the asking node: ``dead``, ``away``, ``suspect`` or ``alive``."""
+
+    node: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"{self.node} ({self.state})"
+
+
+class QueryList(list[QueryInfo]):
+    """Known queries; ``unanswered`` members may hold more records."""
+
+    def __init__(self, queries: Iterable[QueryInfo] = (), unanswered: Iterable[Unanswered] = ()) -> None:
+        super().__init__(queries)
+        self.unanswered = tuple(unanswered)
+
+
+def header_of(unanswered: Iterable[Unanswered]) -> str:
+    """Return ``new-york=dead, paris=away``; names and states contain neither separator."""
+    return ", ".join(f"{answer.node}={answer.state}" for answer in tuple(unanswered)[:MAX_NAMED])
+
+
+def unanswered_of(header: str) -> tuple[Unanswered, ...]:
+    """Parse the result of :func:`header_of`; skip anything else."""
+    pairs = (pair.strip().partition("=") for pair in header.split(","))
+    return tuple(Unanswered(node, state) for node, _, state in pairs if node and state)

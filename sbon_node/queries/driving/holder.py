@@ -17,27 +17,27 @@ from sbon_node.hosting.sources.measurements import MeasurementStore
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.queries import Records, RecordStep
-from sbon_node.queries.describing.describe import Description, delivery_of
+from sbon_node.queries.describing.describe import Description, as_terminal, delivery_of
 from sbon_node.queries.describing.progress import slowest_lag_ms
 from sbon_node.queries.describing.survival import with_survival
-from sbon_node.queries.describing.terminal_description import as_terminal
 from sbon_node.queries.describing.time_series import OLDEST_POINTS, TimeSeries, thinned
 from sbon_node.queries.describing.waits import KnownReasons
+from sbon_node.queries.driving.deploy import QueryHosts
 from sbon_node.queries.driving.duties import Duties, Work
-from sbon_node.queries.driving.notify import notify_of_placement, notify_of_query
-from sbon_node.queries.driving.query_hosts import QueryHosts
 from sbon_node.queries.driving.record_steps import (
     check_placing,
     cleaned,
+    concluded,
     has_begun,
     is_placing,
+    notify_of_placement,
+    notify_of_query,
     refused,
+    restart_text,
     restarted,
     with_last,
     withdrawn,
 )
-from sbon_node.queries.driving.restart_text import restart_text
-from sbon_node.queries.driving.sink_steps import concluded
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.queries import AHEAD, HELD_BACK, QueryInfo
 from sbon_protocol.api.states import query_states

@@ -20,7 +20,7 @@ from sbon_node.context import Context
 from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.model.frames import Frame
 from sbon_node.queries.describing.lookup import QueryLookup
-from sbon_node.queries.sinks.sink_requests import SinkRequests
+from sbon_node.queries.sinks.further_sinks import SinkRequests
 from sbon_protocol.api.delivery import FOLLOW, Finished, Rows
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo, SinkRequest, SinkSpec
 from sbon_protocol.api.query_ids import name_of, part_of

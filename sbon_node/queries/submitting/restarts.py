@@ -18,8 +18,7 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.queries import Records
 from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_node.queries.driving.holder import QueryHolder
-from sbon_node.queries.driving.record_steps import restarted
-from sbon_node.queries.driving.restart_text import sink_of_restart
+from sbon_node.queries.driving.record_steps import restarted, sink_of_restart
 from sbon_node.queries.submitting.submit import Submitter
 from sbon_protocol.api.queries import Accepted, QueryInfo, Submission
 from sbon_protocol.errors import SbonError

@@ -28,9 +28,8 @@ from sbon_node.queries.driving.deploy import NotStartedError
 from sbon_node.queries.driving.holder import QueryHolder
 from sbon_node.queries.driving.record_steps import end_error, has_begun, in_place_of
 from sbon_node.queries.submitting.hooks import SubmissionHook
-from sbon_node.queries.submitting.planning import Planning
+from sbon_node.queries.submitting.planning import Planning, StepTimes
 from sbon_node.queries.submitting.reuse import Reuse
-from sbon_node.queries.submitting.step_times import StepTimes
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_protocol.api.query_ids import name_of, new_name, new_uid, uid_of
