@@ -275,10 +275,7 @@ def backoff_of(settings: ControlSettings) -> Backoff:
 
 
 async def until_passed(context: Context, attempt: Callable[[], Awaitable[T]], waits: Callable[[SbonError], None]) -> T:
-    """Repeat ``attempt`` until it succeeds; raise permanent errors.
-
-    ``waits`` receives each temporary error.
-    """
+    """Repeat ``attempt`` until it succeeds; ``waits`` receives each temporary error, permanent ones are raised."""
     tries, backoff = 0, backoff_of(context.settings)
     while True:
         try:

@@ -64,7 +64,8 @@ _COMPONENT = "#/components/schemas/{name}"
 def description_of(routes: Sequence[Route]) -> dict[str, Any]:
     """The whole description, ready to be written as JSON."""
     shapes = {route: shape_of(route) for route in routes}
-    kinds = [Problem, *(kind for shape in shapes.values() for kind in _kinds(shape))]
+    kinds = [kind for shape in shapes.values() for kind in (shape.body, shape.reply, shape.events) if kind is not None]
+    kinds = [Problem, *kinds]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_COMPONENT)
     by_kind = dict(zip(map(repr, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -82,12 +83,6 @@ def description_of(routes: Sequence[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components, "responses": {str(status): _refusal(status) for status in _MEANINGS}},
     }
-
-
-def _kinds(shape: Shape) -> Iterator[Any]:
-    for kind in (shape.body, shape.reply, shape.events):
-        if kind is not None:
-            yield kind
 
 
 def _operation(route: Route, shape: Shape, schemas: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from sbon_protocol.api.catalogue import SourceDeclaration, called
 from sbon_protocol.api.delivery import FurtherReport, Sample, SinkDelay, SinkReport
 from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.plan import Plan, PlannedOperator
-from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, QueryProgress, SinkInfo
+from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, SinkInfo
 from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.api.states import further_sink_states, operator_states, query_states, sink_states, source_states
 from sbon_protocol.api.states.lifecycle import LOST, OVER, PLANNED, UNREACHABLE
@@ -158,7 +158,8 @@ async def describe(
     """
     parts = (*record.plan.operators, *(shared.operator for shared in record.plan.shared))
     components = frozenset((*record.components, *(shared.id for shared in record.plan.shared)))
-    planned = [_at(p.source, hosts) for p in record.plan.sources]
+    # A replicated source may have moved.
+    planned = [msgspec.structs.replace(p.source, node=hosts.get(p.source.id, p.source.node)) for p in record.plan.sources]
     streams = {source.id: source.node for source in planned} | {o.id: hosts[o.id] for o in parts if o.id in hosts}
     readers = {**hosts, record.sink_component: record.consumer}
     readers |= {one.component: one.node for one in record.more_sinks}
@@ -190,7 +191,8 @@ async def describe(
         state=record.state,
         elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
     )
-    sinks = described_sinks(record, {node: report.further for node, report in reports.items()})
+    further = {node: report.further for node, report in reports.items()}
+    sinks = tuple(_described(record, one, further) for one in record.more_sinks)
     sinks_wait = (*_of_sink(context, record, consumer, refusals), *_of_further(context, sinks))
     waits = _waits(context, record, sources, unanswered, sinks_wait)
     reasons = waits.reasons(known)
@@ -323,11 +325,6 @@ def _unreported(
     )
 
 
-def _at(source: SourceDeclaration, hosts: Mapping[str, str]) -> SourceDeclaration:
-    """Return the source with its present node: a replicated one may have moved."""
-    return msgspec.structs.replace(source, node=hosts.get(source.id, source.node))
-
-
 def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Collection[str]) -> SourceInfo:
     return msgspec.structs.replace(info or unreported_source(planned, unanswered), source=shown_source(planned))
 
@@ -367,13 +364,10 @@ def _of_further(context: Context, sinks: Iterable[SinkInfo]) -> Iterator[QueryRe
         if one.state == UNREACHABLE:
             yield QueryReason("no-answer", context.presence.no_answer(one.node, f"the node of {one.id}"))
         elif one.state in kinds:
-            yield QueryReason(kinds[one.state], f"{one.id} at {one.node} {_has_failed(one)}: {one.reason}")
+            trouble = "is lost" if one.state == LOST else "has failed"
+            yield QueryReason(kinds[one.state], f"{one.id} at {one.node} {trouble}: {one.reason}")
         elif one.delivery is not None and _is_paused(one.delivery):
             yield QueryReason("sink-paused", f"{one.id} at {one.node} is {one.delivery.state}")
-
-
-def _has_failed(sink: SinkInfo) -> str:
-    return "is lost" if sink.state == LOST else "has failed"
 
 
 def _is_paused(report: SinkReport) -> bool:
@@ -426,7 +420,10 @@ def sources_that_hold(plan: Plan, sources: Iterable[SourceInfo], now_ms: int) ->
     """
     infos = {info.source.id: info for info in sources}
     for name in dict.fromkeys(name for read in _read_together(plan) for name in _behind(infos, read, now_ms)):
-        yield _said(infos[name])
+        info = infos[name]
+        since = f" since {utc_text(info.advanced_ms)}" if info.advanced_ms is not None else ""
+        quiet = "without a row" if info.watermark_ms is None else f"at watermark {utc_text(info.watermark_ms)}"
+        yield f"source {called(info.source)} holds windows back: {quiet}{since}"
 
 
 def _read_together(plan: Plan) -> Iterator[list[str]]:
@@ -464,12 +461,6 @@ def _state(info: SourceInfo) -> str:
     return info.state.partition(":")[0]
 
 
-def _said(info: SourceInfo) -> str:
-    since = f" since {utc_text(info.advanced_ms)}" if info.advanced_ms is not None else ""
-    quiet = "without a row" if info.watermark_ms is None else f"at watermark {utc_text(info.watermark_ms)}"
-    return f"source {called(info.source)} holds windows back: {quiet}{since}"
-
-
 # -- Further sinks ----------------------------------------------------------------------------------------------------
 
 
@@ -486,12 +477,8 @@ def recorded_sink(one: FurtherSink) -> SinkInfo:
     )
 
 
-def described_sinks(record: QueryRecord, reports: Mapping[str, Iterable[FurtherReport]]) -> tuple[SinkInfo, ...]:
-    """Return the further sinks of a query; ``reports`` are those of the nodes that answer, by node."""
-    return tuple(_described(record, one, reports) for one in record.more_sinks)
-
-
 def _described(record: QueryRecord, one: FurtherSink, reports: Mapping[str, Iterable[FurtherReport]]) -> SinkInfo:
+    """Return a further sink of a query; ``reports`` are those of the nodes that answer, by node."""
     known = recorded_sink(one)
     report = next((report for report in reports.get(one.node, ()) if report.component == one.component), None)
     if report is not None:
@@ -515,19 +502,16 @@ def as_terminal(info: QueryInfo) -> QueryInfo:
     if info.state in LIVE:
         return info
     operators = tuple(_operator(operator, info.state) for operator in info.operators)
-    delivery = info.delivery and _delivery(info.delivery)
-    progress = info.progress and _at_end(info)
+    delivery, progress = info.delivery, info.progress
+    if delivery is not None and delivery.state != sink_states.FINISHED:
+        delivery = msgspec.structs.replace(delivery, state=OVER)
+    if progress is not None:
+        # All sources of a finished query are read, whatever the last description says.
+        share = 1.0 if info.state == query_states.FINISHED else progress.read_share
+        progress = msgspec.structs.replace(
+            progress, rows_out=info.rows, read_share=share, rows_in_s=None, rows_out_s=None, lag_ms=None, left_s=None
+        )
     return msgspec.structs.replace(info, operators=operators, delivery=delivery, progress=progress, survival=None)
-
-
-def _at_end(info: QueryInfo) -> QueryProgress | None:
-    """Mark all sources of a finished query as read, whatever the last description says."""
-    if info.progress is None:
-        return None
-    share = 1.0 if info.state == query_states.FINISHED else info.progress.read_share
-    return msgspec.structs.replace(
-        info.progress, rows_out=info.rows, read_share=share, rows_in_s=None, rows_out_s=None, lag_ms=None, left_s=None
-    )
 
 
 def _operator(operator: OperatorInfo, query_state: str) -> OperatorInfo:
@@ -538,7 +522,3 @@ def _operator(operator: OperatorInfo, query_state: str) -> OperatorInfo:
         return msgspec.structs.replace(operator, state=state, reason=f"{operator.reason} at its end", stats=None)
     reason = operator.reason if state == operator_states.FAILED or operator.stats is None else ""
     return msgspec.structs.replace(operator, state=state, reason=reason)
-
-
-def _delivery(report: SinkReport) -> SinkReport:
-    return report if report.state == sink_states.FINISHED else msgspec.structs.replace(report, state=OVER)

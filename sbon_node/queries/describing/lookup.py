@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -93,7 +93,7 @@ class QueryLookup:
 
     async def show(self, query: str, history_after_ms: int = NO_HISTORY) -> tuple[QueryInfo, QueryUsage]:
         """Return the query with its network usage and the history points later than ``history_after_ms``."""
-        kept = await self._kept(query)
+        kept = await self.keepers(query)
         answer = await self._first(kept, ShowQuery(query=kept.uid, history_after_ms=history_after_ms))
         return _decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
@@ -106,13 +106,9 @@ class QueryLookup:
         return (await self.show(query, after_ms))[1]
 
     async def stop(self, query: str) -> QueryInfo:
-        kept = await self._kept(query, lost=True)
+        kept = await self.keepers(query, lost=True)
         answer = await self._first(kept, StopQuery(query=kept.uid), timeout_s=self._context.settings.call_timeout_s * 6)
         return _decoded(answer.query, QueryInfo)
-
-    async def keepers(self, query: str) -> Kept:
-        """Return who keeps the record of a query, by uid or name."""
-        return await self._kept(query)
 
     async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
         """Return the answer of the first acceptor that gives one, the leader first; else raise the last error."""
@@ -139,7 +135,7 @@ class QueryLookup:
                 "peer-unreachable", f"no answer from {', '.join(unanswered)}: a query there may read it", where=stream, hint=hint
             )
 
-    async def _kept(self, query: str, *, lost: bool = False) -> Kept:
+    async def keepers(self, query: str, *, lost: bool = False) -> Kept:
         """Return who keeps the record of a query, by uid or name; with ``lost``, acceptors that have lost it count.
 
         The others are not waited for, nor asked if this node keeps it, unless ``query`` names a query that is over: a newer one
@@ -165,8 +161,9 @@ class QueryLookup:
             _, node, info = max(over, key=lambda one: one[:2])
             return _kept(info, node)
         answered_nodes = frozenset(answer.node for answer in answers if answer.queries is not None)
-        if (components := _of_query(await self._orphans(answers), query)) is not None:
-            return self._without_acceptors(components, answered_nodes, lost=lost)
+        for uid, components in (await self._orphans(answers)).items():
+            if query in (uid, name_of(uid)):
+                return self._without_acceptors(components, answered_nodes, lost=lost)
         raise self._not_found(query, answers)
 
     def _without_acceptors(self, components: list[ForeignComponent], answered: frozenset[str], *, lost: bool) -> Kept:
@@ -204,7 +201,11 @@ class QueryLookup:
         The acceptors are asked twice, because a submission or an ending may have been in progress.
         """
         known = {info.uid for answer in answers for info in answer.queries or ()}
-        candidates = _by_query(answers, lambda component: component.query not in known)
+        candidates: dict[str, list[ForeignComponent]] = {}
+        components = (component for answer in answers for component in answer.components)
+        for component in sorted(components, key=lambda component: (component.query, component.component)):
+            if component.query not in known:
+                candidates.setdefault(component.query, []).append(component)
         again = await asyncio.gather(*(self._is_recorded(query, parts[0].acceptors) for query, parts in candidates.items()))
         return {query: parts for (query, parts), recorded in zip(candidates.items(), again, strict=True) if not recorded}
 
@@ -243,10 +244,7 @@ class QueryLookup:
         )
 
     def _all_shown(self, nodes: Iterable[str]) -> str:
-        return ", ".join(map(self._shown, nodes))
-
-    def _shown(self, node: str) -> str:
-        return str(Unanswered(node, self._state(node)))
+        return ", ".join(str(Unanswered(node, self._state(node))) for node in nodes)
 
     def _state(self, node: str) -> str:
         member = self._context.membership.get(node)
@@ -256,38 +254,26 @@ class QueryLookup:
         return sorted(Unanswered(answer.node, self._state(answer.node)) for answer in answers if answer.queries is None)
 
     def _members(self) -> list[str]:
-        """Return all members by name, this node included.
-
-        Nodes that have left for good are left out, because they hold nothing.
-        """
+        """Return all members by name, this node included; nodes that have left for good hold nothing."""
         return [member.name for member in self._context.membership.members() if member.state != "left"]
 
     async def _ask_all(self, query: str = "") -> list[Answer]:
         return await asyncio.gather(*(self._ask(node, query) for node in self._members()))
 
     async def _ask(self, node: str, query: str = "") -> Answer:
-        """Ask a node for all queries, or for one ``query``."""
-        call, timeout_s = ListQueries(query=query), self._context.settings.component_timeout_s
-        try:
-            answer = await self._context.ask(node, call, QueryRecords, timeout_s=timeout_s)
-            queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
-            components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.components]
-            return Answer(node, queries, tuple(component for component in components if component.node == node))
-        except (SbonError, ProtocolError) as error:
-            self._context.counters.refuse("queries-not-listed", node=node, reason=str(error))
-            return Answer(node, None)
+        return await ask_for_queries(self._context, node, query)
 
 
-def _by_query(answers: Iterable[Answer], chosen: Callable[[ForeignComponent], bool]) -> dict[str, list[ForeignComponent]]:
-    """Return the chosen parts by query, in order."""
-    by_query: dict[str, list[ForeignComponent]] = {}
-    for component in sorted(
-        (component for answer in answers for component in answer.components),
-        key=lambda component: (component.query, component.component),
-    ):
-        if chosen(component):
-            by_query.setdefault(component.query, []).append(component)
-    return by_query
+async def ask_for_queries(context: Context, node: str, query: str = "") -> Answer:
+    """Ask a node for all queries, or for one ``query``, by uid or name."""
+    try:
+        answer = await context.ask(node, ListQueries(query=query), QueryRecords, timeout_s=context.settings.component_timeout_s)
+        queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
+        components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.components]
+        return Answer(node, queries, tuple(component for component in components if component.node == node))
+    except (SbonError, ProtocolError) as error:
+        context.counters.refuse("queries-not-listed", node=node, reason=str(error))
+        return Answer(node, None)
 
 
 def _kept(info: QueryInfo, node: str) -> Kept:
@@ -321,11 +307,6 @@ def _marked(info: QueryInfo, answered: Collection[str]) -> QueryInfo:
 def _is_it(info: QueryInfo, query: str) -> bool:
     """Return whether this is the query of that uid, or the live one of that name."""
     return info.uid == query or (info.id == query and info.state in LIVE)
-
-
-def _of_query(by_query: Mapping[str, list[ForeignComponent]], query: str) -> list[ForeignComponent] | None:
-    """Return the parts of a query by uid or name."""
-    return next((components for uid, components in by_query.items() if query in (uid, name_of(uid))), None)
 
 
 def _by_age(info: QueryInfo) -> tuple[bool, int, str]:

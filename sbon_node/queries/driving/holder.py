@@ -183,10 +183,7 @@ class QueryHolder:
         return record
 
     async def begin(self, query: str) -> QueryRecord:
-        """Mark the query as running: all parts run or have finished.
-
-        Raises ``query-over`` if the query has ended while they started.
-        """
+        """Mark the query as running: all parts run or have finished. Raises ``query-over`` if it has ended meanwhile."""
 
         def begun(record: QueryRecord) -> QueryRecord | None:
             if has_begun(record):
@@ -371,7 +368,7 @@ class QueryHolder:
         if record.state not in LIVE:
             return record
         described = await self._described(record, decisions=True)
-        query_usage = query_usage_of(self._context, record, described, self._histories.at_end(query))
+        query_usage = query_usage_of(self._context, record, described, thinned(self._histories.points(query), OLDEST_POINTS))
         last = as_terminal(msgspec.structs.replace(described.info, state=state, reason=reason))
         concluded_record = await self._change(query, partial(concluded, last=last, query_usage=query_usage, lost=lost))
         if concluded_record.state in LIVE:
@@ -483,15 +480,8 @@ class UsageHistories:
         history = self._kept.get(query)
         return [] if history is None else history.points(after_ms)
 
-    def at_end(self, query: str) -> list[QueryUsagePoint]:
-        """Return few enough points to be stored."""
-        return thinned(self.points(query), OLDEST_POINTS)
-
     async def run(self) -> None:
-        """Record points for ever.
-
-        Each point costs a request to every node with a part; if many queries run, they take turns.
-        """
+        """Record points for ever. Each costs a request to every node with a part; if many queries run, they take turns."""
         settings = self._context.settings
         while True:
             await self._context.clock.sleep(settings.history_interval_s)

@@ -77,7 +77,9 @@ def explained(
         for component in components.values()
         for read in component.reads
     )
-    off = _off(components.values())
+    # How many times the operators' estimates were too high or too low.
+    ratios = (component.ratio for component in components.values() if component.kind == "operator")
+    off = [max(ratio, 1 / ratio) for ratio in ratios if ratio]
     direct = [(p, latency_ms(p.source.node, consumer)) for p in plan.sources if p.source.node != consumer]
     return Explanation(
         query=query,
@@ -135,7 +137,7 @@ def _operator(
     reads = tuple(spec.stream for spec in planned.inputs)
     measured, ratio = Flow(), planned.earlier_ratio
     estimated = _flow(estimates[planned.id], [estimates[read] for read in reads])
-    stats = info.stats if info is not None else None
+    stats, unreported = info.stats if info is not None else None, PLANNED if query_state == PLANNED else UNREACHABLE
     if stats is not None:
         counted = Measurement(
             rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out, estimated=estimated.selectivity
@@ -151,7 +153,7 @@ def _operator(
         id=planned.id,
         kind="operator",
         node=node,
-        state=_operator_state(info, query_state),
+        state=state_of_component(info.state, query_state) if info is not None else unreported,
         reason=info.reason if info is not None else "",
         reads=reads,
         fragment=planned.fragment,
@@ -175,18 +177,6 @@ def _operator(
 
 def _ratio(estimated: float, measured: float | None) -> float | None:
     return estimated / measured if measured else None
-
-
-def _off(components: Iterable[ExplainedComponent]) -> list[float]:
-    """Return how many times the operators' estimates were too high or too low."""
-    ratios = (component.ratio for component in components if component.kind == "operator")
-    return [max(ratio, 1 / ratio) for ratio in ratios if ratio]
-
-
-def _operator_state(info: OperatorInfo | None, query_state: str) -> str:
-    if info is None:
-        return PLANNED if query_state == PLANNED else UNREACHABLE
-    return state_of_component(info.state, query_state)
 
 
 def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:
@@ -219,6 +209,7 @@ def _link(
     source: ExplainedComponent, target: ExplainedComponent, bytes_s: float, latency_ms: Latency, queries: int, mean: _Mean
 ) -> ExplainedLink:
     one_way_ms = 0.0 if source.node == target.node else latency_ms(source.node, target.node)
+    usage = _usage(bytes_s, one_way_ms)
     return ExplainedLink(
         stream=source.id,
         source_node=source.node,
@@ -226,16 +217,11 @@ def _link(
         target_node=target.node,
         latency_ms=one_way_ms,
         bytes_s=bytes_s,
-        usage=_part(_usage(bytes_s, one_way_ms), queries),
+        usage=None if usage is None else usage / queries,
         measured_bytes_s=source.measured.bytes_s,
         measured_usage=mean.of_link(source.id, source.node, target.node),
         queries=queries,
     )
-
-
-def _part(usage: float | None, queries: int) -> float | None:
-    """Return the part of the usage that one of several queries bears."""
-    return None if usage is None else usage / queries
 
 
 def _usage(bytes_s: float | None, one_way_ms: float | None) -> float | None:
@@ -324,10 +310,8 @@ class Explainer:
     async def _described(self, plan: Plan) -> dict[str, SourceInfo]:
         """Describe sources by id; skip dropped streams, and streams declared again under their names."""
         names = sorted({planned.source.stream for planned in plan.sources})
-        described: dict[str, SourceInfo] = {}
-        for infos in await asyncio.gather(*(self._sources_of(name) for name in names)):
-            described |= {info.source.id: info for info in infos}
-        return described
+        described = await asyncio.gather(*(self._sources_of(name) for name in names))
+        return {info.source.id: info for infos in described for info in infos}
 
     async def _sources_of(self, name: str) -> Iterable[SourceInfo]:
         try:

@@ -80,7 +80,11 @@ class FurtherSinks:
                 raise
         finally:
             del self._opening[call.claim]
-        return await self._shown(call.query, call.claim)
+        record = await self._book.read(call.query)
+        one = record_steps.by_claim(record, call.claim)
+        if one is None:
+            raise SbonError(QUERY_OVER, "the sink was removed meanwhile", where=call.query)
+        return QuerySink(sink=await self._info(record, one))
 
     async def _open(self, query: str, claim: str) -> None:
         record = await self._book.read(query)
@@ -120,13 +124,6 @@ class FurtherSinks:
         log.info("sink-removed", sink=one.component)
         await self._clear(call.query, one.claim)
         return shown
-
-    async def _shown(self, query: str, claim: str) -> QuerySink:
-        record = await self._book.read(query)
-        one = record_steps.by_claim(record, claim)
-        if one is None:
-            raise SbonError(QUERY_OVER, "the sink was removed meanwhile", where=query)
-        return QuerySink(sink=await self._info(record, one))
 
     async def _info(self, record: QueryRecord, one: FurtherSink) -> SinkInfo:
         info = await self._book.describe(record)
@@ -229,8 +226,9 @@ class FurtherSinks:
             await self._end(record.id, one.claim, f"{one.node}, at which it was followed, is gone")
             return
         if self._lasts(one, "lost", gone in ("left", "lost-disk") or await self._is_lost(record, one), settings.call_timeout_s):
-            reason = f"{one.node} has left, or has lost its data"
-            await self._fail(record.id, one.claim, reason)
+            step = partial(record_steps.sink_ended, claim=one.claim, state=further_sink_states.FAILED)
+            await self._records.change(record.id, partial(step, reason=f"{one.node} has left, or has lost its data"))
+            await self._clear(record.id, one.claim)
 
     async def _is_lost(self, record: QueryRecord, one: FurtherSink) -> bool:
         """Return whether the sink's node says that it does not know it; asked for seldom."""
@@ -241,11 +239,6 @@ class FurtherSinks:
         self._since_s[asked] = now
         info = await self._book.describe(record)
         return any(shown.id == one.part and shown.state == LOST for shown in info.sinks)
-
-    async def _fail(self, query: str, claim: str, reason: str) -> None:
-        step = partial(record_steps.sink_ended, claim=claim, state=further_sink_states.FAILED, reason=reason)
-        await self._records.change(query, step)
-        await self._clear(query, claim)
 
     def _lasts(self, one: FurtherSink, trouble: str, holds: bool, for_s: float) -> bool:
         """Return whether this leader has seen the sink in that trouble for so long."""

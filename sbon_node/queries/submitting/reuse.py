@@ -24,7 +24,6 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.queries.submitting.planning import RESULT, Planning, StepTimes
 from sbon_protocol.api.catalogue import is_source
-from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.durability import STRENGTH, Durability
 from sbon_protocol.api.operators import Computation, PlannedInput
 from sbon_protocol.api.plan import ContainedOperator, Plan, PlannedOperator, Rate, SharedOperator
@@ -292,16 +291,14 @@ def _is_equal(own: PlannedOperator, plan: Plan, other: ReadableOperator, running
     Joins of equal signature may promise different watermarks, if they have several bounds in time.
     """
     computation = other.operator.computation
-    if not own.signature or own.signature != computation.signature or _types(own.schema) != _types(computation.schema):
+    if not own.signature or own.signature != computation.signature:
+        return False
+    if [field.type for field in own.schema] != [field.type for field in computation.schema]:
         return False
     if len({read.view for read in own.inputs}) < 2:
         return True
     signatures = {one.id: one.signature for one in plan.operators} | {one.source.id: one.source.id for one in plan.sources}
     return _watermarks(own, signatures.get) == _watermarks(computation, running.signature)
-
-
-def _types(schema: Schema) -> list[str]:
-    return [field.type for field in schema]
 
 
 def _watermarks(computation: Computation, signature: Callable[[str], str | None]) -> list[tuple[str, int, int]]:
@@ -483,39 +480,34 @@ class RunningOperators:
             operator = known.offer.operator
             if operator is None or stream in without or STRENGTH[operator.durability] < STRENGTH[durability]:
                 continue
-            if from_now or (known.offer.earliest == FIRST and self._begins_first(stream, begins)):
+            if from_now or (known.offer.earliest == FIRST and self._are_all_behind(stream, self._retains_first, begins)):
                 running.append(ReadableOperator(stream, known.node, operator, known.offer.latest if from_now else 0))
         return running
-
-    def _begins_first(self, stream: str, known: dict[str, bool], depth: int = 0) -> bool:
-        """Return whether the sources behind a stream retain their first frames, so that whatever reads them has begun there.
-
-        False as well if not all streams on the way are known, or if one is among its own readers: peers may tell lies.
-        """
-        if stream in known or depth > MOST_ROUNDS:
-            return known.get(stream, False)
-        known[stream] = False
-        of = self.streams.get(stream)
-        if of is not None and of.offer.operator is None:
-            known[stream] = is_source(stream) and of.offer.earliest == FIRST
-        elif of is not None and of.offer.operator is not None:
-            known[stream] = all(self._begins_first(read, known, depth + 1) for read in of.offer.operator.inputs)
-        return known[stream]
 
     def whole(self) -> set[str]:
         """Return the streams behind which all operators are known, and none is among its own readers."""
         known: dict[str, bool] = {}
-        return {stream for stream in self.streams if self._is_whole(stream, known)}
+        return {stream for stream in self.streams if self._are_all_behind(stream, is_source, known)}
 
-    def _is_whole(self, stream: str, known: dict[str, bool], depth: int = 0) -> bool:
-        if is_source(stream):
+    def _retains_first(self, stream: str) -> bool:
+        """Return whether a source retains its first frame, so that whatever reads it has begun there."""
+        of = self.streams.get(stream)
+        return of is not None and is_source(stream) and of.offer.operator is None and of.offer.earliest == FIRST
+
+    def _are_all_behind(self, stream: str, holds: Callable[[str], bool], known: dict[str, bool], depth: int = 0) -> bool:
+        """Return whether something ``holds`` for a stream, or for all that it is made of.
+
+        False as well if not all streams on the way are known, or if one is among its own readers: peers may tell lies.
+        """
+        if holds(stream):
             return True
         if stream in known or depth > MOST_ROUNDS:
             return known.get(stream, False)
         known[stream] = False
         of = self.streams.get(stream)
         if of is not None and of.offer.operator is not None:
-            known[stream] = all(self._is_whole(read, known, depth + 1) for read in of.offer.operator.inputs)
+            inputs = of.offer.operator.inputs
+            known[stream] = all(self._are_all_behind(read, holds, known, depth + 1) for read in inputs)
         return known[stream]
 
     def offers(self, running: Collection[ReadableOperator], plan: Plan) -> tuple[RunningComputation, ...]:
@@ -580,11 +572,8 @@ async def _ask(context: Context, node: str, streams: list[str], timeout_s: float
     except (SbonError, ProtocolError) as error:
         context.counters.note("offers-missing", node=node, reason=str(error))
         return []
-    return [offer for offer in offers if offer.stream in streams and _names_itself(offer)]
-
-
-def _names_itself(offer: StreamOffer) -> bool:
-    return offer.operator is None or offer.operator.computation.id == offer.stream
+    own = [offer for offer in offers if offer.stream in streams]
+    return [offer for offer in own if offer.operator is None or offer.operator.computation.id == offer.stream]
 
 
 def _depth(plan: Plan) -> int:
