@@ -110,9 +110,7 @@ class RecordCalls:
         return record
 
     async def _check(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
-        """Say which of the queries are over, as a majority has it or had it when this node deleted the record, and which are
-        unknown here.
-        """
+        """Say which of the queries are over, by a majority or as this node remembers it, and which are unknown here."""
         known = {query: self._records.get(query) for query in call.queries}
         ended = [query for query, record in known.items() if record is not None and record.state not in LIVE]
         confirmed = [record for record in await asyncio.gather(*map(self._holder.latest, ended)) if record is not None]

@@ -70,20 +70,12 @@ def _readiness(call: Plain) -> Readiness:
 
 async def metrics(call: Plain) -> web.Response:
     """The metrics of the node, for Prometheus."""
-    from sbon_node.api.routes.metrics import (  # most nodes are never scraped, and its library takes memory
-        CONTENT_TYPE,
-        Scrape,
-        page,
-    )
+    # Most nodes are never scraped, and its library takes memory.
+    from sbon_node.api.routes.metrics import CONTENT_TYPE, Scrape, page
 
-    serving = call.request.app[SERVING]
-    scrape = Scrape(
-        call.node.operations.metrics_snapshot(),
-        _readiness(call),
-        serving.requests.snapshot(),
-        serving.requests.under_way,
-        serving.connections(),
-    )
+    serving, snapshot = call.request.app[SERVING], call.node.operations.metrics_snapshot()
+    requests, connections = serving.requests, serving.connections()
+    scrape = Scrape(snapshot, _readiness(call), requests.snapshot(), requests.under_way, connections)
     return web.Response(body=page(scrape), headers={"Content-Type": CONTENT_TYPE})
 
 
@@ -130,7 +122,8 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in KINDS]
     if unknown:
-        raise SbonError("bad-request", f"there are no events of kind {unknown[0]!r}", where="kinds", hint=_one_of(KINDS))
+        hint = f"known: {', '.join(KINDS)}"
+        raise SbonError("bad-request", f"there are no events of kind {unknown[0]!r}", where="kinds", hint=hint)
     return tuple(kind for kind in KINDS if not words or kind in words)
 
 
@@ -139,7 +132,7 @@ def level_of(text: str) -> Level:
     for level in LEVEL_WORDS:
         if level == text:
             return level
-    raise SbonError("bad-request", f"there is no level {text!r}", where="level", hint=_one_of(LEVEL_WORDS))
+    raise SbonError("bad-request", f"there is no level {text!r}", where="level", hint=f"known: {', '.join(LEVEL_WORDS)}")
 
 
 def events(call: ApiCall[EventsQuery, None]) -> EventStream[NodeEvent]:
@@ -160,10 +153,6 @@ async def node_events(bus: Bus, kinds: Collection[Kind], level: Level, limit: in
             await woken.wait()
     finally:
         bus.forget(listener)
-
-
-def _one_of(words: Collection[str]) -> str:
-    return f"known: {', '.join(words)}"
 
 
 async def status(call: Plain) -> NodeStatus:

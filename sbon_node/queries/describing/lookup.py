@@ -30,10 +30,7 @@ NO_HISTORY = 2**53
 
 
 class Answer(NamedTuple):
-    """A node's answer: None for ``queries`` if it did not answer.
-
-    ``components`` are the parts it hosts of queries whose records other nodes hold.
-    """
+    """A node's answer, None for ``queries`` without one; ``components`` are its parts of queries whose records others hold."""
 
     node: str
     queries: list[QueryInfo] | None
@@ -62,7 +59,8 @@ class QueryLookup:
         answered = frozenset(answer.node for answer in answers if answer.queries is not None)
         known = [_marked(info, answered) for info in _newest_states(answers)]
         lost = [self._without_record(query, parts, answered) for query, parts in (await self._orphans(answers)).items()]
-        return QueryList(sorted([*_newest(known), *lost], key=_by_age), self._unanswered(answers))
+        oldest_first = sorted([*_newest(known), *lost], key=lambda info: (not info.submitted_ms, info.submitted_ms, info.id))
+        return QueryList(oldest_first, self._unanswered(answers))
 
     async def is_over(self, name: NameRecord) -> bool:
         """Return whether the query of that record is known to be over, or was never accepted.
@@ -309,11 +307,6 @@ def _is_it(info: QueryInfo, query: str) -> bool:
     return info.uid == query or (info.id == query and info.state in LIVE)
 
 
-def _by_age(info: QueryInfo) -> tuple[bool, int, str]:
-    """Sort by the time of submission; queries without a known one come last."""
-    return not info.submitted_ms, info.submitted_ms, info.id
-
-
 def _newest(known: Iterable[QueryInfo]) -> list[QueryInfo]:
     """Return one query of each name: the live one, or else the newest. The others are shown by their uids."""
     newest: dict[str, QueryInfo] = {}
@@ -334,10 +327,7 @@ def _decoded(value: object, type_: type[T]) -> T:
 # -- Summaries for lists: everything that a query's holder knows without requests -------------------------------------
 
 SUMMARY_BYTES = 300
-"""Most bytes of a query's text, and of its reason, in a list.
-
-A list of all records must fit a message.
-"""
+"""Most bytes of a query's text, and of its reason, in a list: a list of all records must fit a message."""
 
 
 def summary_of(context: Context, record: QueryRecord, nodes: Iterable[str], counted: int | None, trouble: str = "") -> QueryInfo:

@@ -43,9 +43,7 @@ class NotStartedError(SbonError):
 
 
 async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]:
-    """Ask every chosen host to reserve capacity; return the refusals by operator. If any host refuses, no capacity stays
-    reserved.
-    """
+    """Ask every chosen host to reserve capacity; return the refusals by operator. After one, no capacity stays reserved."""
 
     async def reserve_at_host(operator: PlannedOperator) -> SbonError | None:
         call = ReserveOperator(
@@ -192,10 +190,7 @@ async def end_sink(context: Context, record: QueryRecord, sink: FurtherSink, nod
 async def _destroy_at_all(
     context: Context, nodes: Collection[str], call: DestroyComponents, more: Mapping[str, Collection[str]] = MappingProxyType({})
 ) -> dict[str, ComponentsDestroyed | None]:
-    """Ask all nodes to end the components of the call, and ``more`` ones by node; return the answers.
-
-    These are None for unreachable nodes.
-    """
+    """Ask all nodes to end the components of the call, and ``more`` by node; the answers are None for unreachable nodes."""
 
     def at(node: str) -> DestroyComponents:
         return msgspec.structs.replace(call, components=(*call.components, *more.get(node, ())))

@@ -341,12 +341,9 @@ class QueryHolder:
 
     async def _carry_out_stop(self, query: str) -> None:
         record = await self._conclude(query, query_states.STOPPED, "stopped by a user")
-        if not record.cleaned:
-            await self._clean_at_first(query)
-
-    async def _clean_at_first(self, query: str) -> None:
-        """Clean once, and go on in the background where that is not enough."""
-        try:
+        if record.cleaned:
+            return
+        try:  # Cleaning goes on in the background where once is not enough.
             missed = await self._clean_once(query)
         except SbonError as error:
             log.warning("clean-waits", query=query, code=error.code, reason=str(error))

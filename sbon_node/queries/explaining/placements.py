@@ -120,7 +120,8 @@ class PlacementExplainer:
         chosen = choice.hosts() if isinstance(choice, Placement) else {}
         hosts = dict(subject.hosts) or chosen
         virtual = _virtual(problem, view, choice)
-        candidates = self._candidates(problem, view, virtual, [hosts, *_hosts_of(choice, *outcomes.values())], choice)
+        placements = [hosts, *(one.hosts() for one in (choice, *outcomes.values()) if isinstance(one, Placement))]
+        candidates = self._candidates(problem, view, virtual, placements, choice)
         known = await self._known(problem, view, virtual, candidates)
         away = self._away({*problem.pinned.values(), *hosts.values()}, known)
         # If the host can no longer take the operator, candidates are compared with the strategy's current choice instead.
@@ -131,9 +132,12 @@ class PlacementExplainer:
             now = replace(now, strategy=choice.strategy)
         best = alternative("best of the candidates", problem, weighed.best, view.latency_ms, known)
         current = alternative(subject.goal.strategy, problem, hosts, view.latency_ms, known)
+        reasons = {assignment.operator: assignment.reason for assignment in _assignments(choice)}
         names = [operator.id for operator in problem.operators]
         turning = [turning_point(turn, known, weighed.best, names) for turn in weighed.turning]
         ends = {*problem.pinned.values(), *known.nodes}
+        measured = {one.source.id for one in subject.plan.sources if one.rate.measured}
+        measured |= {one.id for one in subject.plan.operators if one.rate.measured}
         return PlacementExplanation(
             **subject.goal.goal_options(),
             query=subject.query,
@@ -151,14 +155,14 @@ class PlacementExplainer:
                     id=operator.id,
                     node=hosts.get(operator.id, ""),
                     now=chosen.get(operator.id, ""),
-                    reason=_reason_of(choice, operator.id),
+                    reason=reasons.get(operator.id, ""),
                     virtual=virtual.get(operator.id, ()),
                     needs=operator.needs,
                     candidates=tuple(weighed.candidates[operator.id]),
                 )
                 for operator in problem.operators
             ),
-            links=tuple(self._knowledge.links(problem, hosts, _measured_streams(subject.plan))),
+            links=tuple(self._knowledge.links(problem, hosts, measured)),
             strategies=tuple(
                 replace(_compared(name, outcome, problem, view, known), **asdict(self._strategies.profiles[name]))
                 for name, outcome in outcomes.items()
@@ -264,7 +268,7 @@ class PlacementExplainer:
         for row, a in enumerate(nodes):
             settled[row] = [self._knowledge.is_settled(a, b) for b in nodes]
             await view.pause()
-        predicted_ms, known_ms = view.known_ms(nodes, nodes, measured=False), view.latencies_ms(nodes, nodes)
+        predicted_ms, known_ms = view.latencies_ms(nodes, nodes, measured=False), view.latencies_ms(nodes, nodes)
         return Known(nodes, predicted_ms, known_ms, settled, answers, distances)
 
     async def _checks(self, problem: PlacementProblem, view: DryRunView, current: Alternative) -> list[BoundCheck]:
@@ -305,21 +309,8 @@ def _virtual(problem: PlacementProblem, view: DryRunView, choice: Placement | Sb
     return medians | {assignment.operator: assignment.virtual for assignment in _assignments(choice) if assignment.virtual}
 
 
-def _measured_streams(plan: Plan) -> Set[str]:
-    sources = {one.source.id for one in plan.sources if one.rate.measured}
-    return sources | {one.id for one in plan.operators if one.rate.measured}
-
-
 def _assignments(outcome: Placement | SbonError) -> tuple[Assignment, ...]:
     return outcome.assignments if isinstance(outcome, Placement) else ()
-
-
-def _reason_of(outcome: Placement | SbonError, operator: str) -> str:
-    return next((assignment.reason for assignment in _assignments(outcome) if assignment.operator == operator), "")
-
-
-def _hosts_of(*outcomes: Placement | SbonError) -> list[dict[str, str]]:
-    return [outcome.hosts() for outcome in outcomes if isinstance(outcome, Placement)]
 
 
 def _compared(

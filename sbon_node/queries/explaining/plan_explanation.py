@@ -101,8 +101,7 @@ def explained(
 
 
 def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedComponent:
-    source = planned.source
-    measured = Flow()
+    source, estimate, measured = planned.source, planned.estimate or planned.rate, Flow()
     if info is not None:
         row_bytes = info.bytes / info.rows if info.rows else None
         measured = Flow(rows_s=info.rows_s, bytes_s=info.bytes_s, row_bytes=row_bytes)
@@ -114,10 +113,10 @@ def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedCompone
         reason=info.trouble if info is not None else "",
         result_of=name_of(query_of(source)),
         signature=source.id,
-        estimated=_flow(planned.estimate or planned.rate),
+        estimated=_flow(estimate),
         measured=measured,
         remembered=planned.rate.measured,
-        ratio=_ratio((planned.estimate or planned.rate).rows_s, measured.rows_s),
+        ratio=estimate.rows_s / measured.rows_s if measured.rows_s else None,
         late=info.late if info is not None else None,
         rows=info.rows if info is not None else None,
         watermark_ms=info.watermark_ms if info is not None else None,
@@ -173,10 +172,6 @@ def _operator(
         state_mb=planned.state_mb if planned.has_state else None,
         move=info.move if info is not None else None,
     )
-
-
-def _ratio(estimated: float, measured: float | None) -> float | None:
-    return estimated / measured if measured else None
 
 
 def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:

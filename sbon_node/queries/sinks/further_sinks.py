@@ -162,8 +162,8 @@ class FurtherSinks:
         except SbonError as error:
             check_cancelled()
             log.info("sink-end-waits", query=query, code=error.code, reason=str(error))
-            return
-        await self._clear_later(query, claim)
+        else:
+            await self._clear_later(query, claim)
 
     async def _clear_later(self, query: str, claim: str) -> None:
         """End a sink that has failed or is being removed; the leader tries again where that fails."""

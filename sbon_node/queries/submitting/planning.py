@@ -1,7 +1,4 @@
-"""Planning of a query over this node's catalogue and its placement on the live network.
-
-Reserves and changes nothing.
-"""
+"""Planning of a query over this node's catalogue and its placement on the live network. Reserves and changes nothing."""
 
 from __future__ import annotations
 
@@ -45,10 +42,7 @@ from sbon_protocol.errors import SbonError
 
 
 class Planning:
-    """Planning shared by submission and explanation.
-
-    Every method raises :class:`SbonError` for a request that it refuses.
-    """
+    """Planning shared by submission and explanation. Every method raises :class:`SbonError` for a request that it refuses."""
 
     def __init__(
         self,
