@@ -25,9 +25,8 @@ from sbon_node.queries.sinks.sink_failovers import SinkFailovers
 from sbon_node.queries.submitting.declarations import Declarations
 from sbon_node.queries.submitting.hooks import SubmissionHook
 from sbon_node.queries.submitting.planning import Planning
-from sbon_node.queries.submitting.restarts import Restarts
 from sbon_node.queries.submitting.reuse import Reuse
-from sbon_node.queries.submitting.submit import Submitter
+from sbon_node.queries.submitting.submit import Restarts, Submitter
 from sbon_protocol.api.adaptation import Adapt, MoveDecision
 from sbon_protocol.api.durability import Durability
 

@@ -93,7 +93,7 @@ class QueryLookup:
         """Return the query with its network usage and the history points later than ``history_after_ms``."""
         kept = await self.keepers(query)
         answer = await self._first(kept, ShowQuery(query=kept.uid, history_after_ms=history_after_ms))
-        return _decoded(answer.query, tuple[QueryInfo, QueryUsage])
+        return decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
     async def query(self, query: str) -> QueryInfo:
         """Return the query."""
@@ -106,7 +106,7 @@ class QueryLookup:
     async def stop(self, query: str) -> QueryInfo:
         kept = await self.keepers(query, lost=True)
         answer = await self._first(kept, StopQuery(query=kept.uid), timeout_s=self._context.settings.call_timeout_s * 6)
-        return _decoded(answer.query, QueryInfo)
+        return decoded(answer.query, QueryInfo)
 
     async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
         """Return the answer of the first acceptor that gives one, the leader first; else raise the last error."""
@@ -317,11 +317,12 @@ def _newest(known: Iterable[QueryInfo]) -> list[QueryInfo]:
     return list(newest.values())
 
 
-def _decoded(value: object, type_: type[T]) -> T:
+def decoded(value: object, type_: type[T], where: str = "query") -> T:
+    """Return the peer's record; raise ``bad-answer`` if it is not valid."""
     try:
         return decode_record(value, type_)
     except ProtocolError as error:
-        raise SbonError("bad-answer", str(error), where="query", hint="do all nodes run the same version?") from error
+        raise SbonError("bad-answer", str(error), where=where, hint="do all nodes run the same version?") from error
 
 
 # -- Summaries for lists: everything that a query's holder knows without requests -------------------------------------

@@ -19,15 +19,14 @@ from sbon_node.connectors.sinks.follow import rows_of
 from sbon_node.context import Context
 from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.model.frames import Frame
-from sbon_node.queries.describing.lookup import QueryLookup, ask_for_queries
+from sbon_node.queries.describing.lookup import QueryLookup, ask_for_queries, decoded
 from sbon_node.queries.sinks.further_sinks import SinkRequests
 from sbon_protocol.api.delivery import FOLLOW, Finished, Rows
 from sbon_protocol.api.queries import QueryInfo, SinkRequest, SinkSpec
 from sbon_protocol.api.query_ids import name_of, part_of
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.calls import AcknowledgeRows, FollowedRows, FollowRows
-from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 
@@ -236,7 +235,7 @@ class _Relay:
                 frame = Frame(**at_sink, rows=0, born_ms=born_ms)
                 yield await rows_of(frame, context.clock, context.computing)
             if answer.end is not None and not answer.frames:
-                yield _end_of(answer)
+                yield decoded(answer.end, Finished)
                 return
 
     async def hold(self) -> None:
@@ -257,13 +256,6 @@ class _Relay:
         call = FollowRows(query=self._query, follower=self.follower, after=dict(after or {}), purpose=purpose, wait_s=wait_s)
         timeout_s = wait_s + _PATIENCE * self._context.settings.call_timeout_s
         return await self._context.ask(self._consumer, call, FollowedRows, timeout_s=timeout_s)
-
-
-def _end_of(answer: FollowedRows) -> Finished:
-    try:
-        return decode_record(answer.end, Finished)
-    except ProtocolError as error:
-        raise SbonError("bad-answer", str(error), where="query", hint="do all nodes run the same version?") from error
 
 
 def _unreachable(consumer: str, error: SbonError) -> SbonError:

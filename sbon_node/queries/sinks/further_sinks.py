@@ -24,7 +24,7 @@ from sbon_node.ownership.acceptors import QUERY_OVER, in_turn
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.queries import Records
 from sbon_node.queries.describing.describe import recorded_sink
-from sbon_node.queries.describing.lookup import Kept, QueryLookup
+from sbon_node.queries.describing.lookup import Kept, QueryLookup, decoded
 from sbon_node.queries.driving import deploy, record_steps
 from sbon_node.queries.driving.deploy import QueryHosts
 from sbon_node.queries.driving.holder import QueryHolder
@@ -35,7 +35,7 @@ from sbon_protocol.api.states.further_sink_states import READS
 from sbon_protocol.api.states.lifecycle import LOST
 from sbon_protocol.calls import AddQuerySink, AddSink, QuerySink, RemoveQuerySink, ReportState, SinkAdded
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 
@@ -287,10 +287,6 @@ class SinkRequests:
 
         async def ask(node: str) -> SinkInfo:
             answer = await self._context.ask(node, call, QuerySink, timeout_s=timeout_s)
-            try:
-                info: SinkInfo = decode_record(answer.sink, SinkInfo)
-            except ProtocolError as error:
-                raise SbonError("bad-answer", str(error), where=node, hint="do all nodes run the same version?") from error
-            return info
+            return decoded(answer.sink, SinkInfo, node)
 
         return await in_turn(self._context, kept.nodes, ask, is_final=lambda error: error.code not in PASSES_ON)
