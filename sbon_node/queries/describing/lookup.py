@@ -402,9 +402,3 @@ class QueryList(list[QueryInfo]):
 def header_of(unanswered: Iterable[Unanswered]) -> str:
     """Return ``new-york=dead, paris=away``; names and states contain neither separator."""
     return ", ".join(f"{answer.node}={answer.state}" for answer in tuple(unanswered)[:MAX_NAMED])
-
-
-def unanswered_of(header: str) -> tuple[Unanswered, ...]:
-    """Parse the result of :func:`header_of`; skip anything else."""
-    pairs = (pair.strip().partition("=") for pair in header.split(","))
-    return tuple(Unanswered(node, state) for node, _, state in pairs if node and state)

@@ -87,7 +87,7 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
     chosen = [numbers(capacity[operator.id], number) for operator in problem.operators]
     servers = known.servers(problem)
     busy = [servers.get(node, Server()) for node in known.nodes]
-    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(problem, known), busy)
+    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(known), busy)
     predicted = measured.narrowed(chosen, known.predicted_ms)
     best = solve(measured)
     costs = with_each(measured), with_each(predicted)
@@ -151,7 +151,7 @@ def turning_point(turn: Turn, known: Known, best: Mapping[str, str], operators: 
     )
 
 
-def _free(problem: PlacementProblem, known: Known) -> Floats:
+def _free(known: Known) -> Floats:
     free = np.full((len(known.nodes), RESOURCES), np.inf)
     number = {node: i for i, node in enumerate(known.nodes)}
     for (_, node), answer in known.answers.items():
