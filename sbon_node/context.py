@@ -137,9 +137,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def component_timeout_s(self) -> float:
-        """Timeout of a call within another call, so that the outer caller, who waits ``call_timeout_s``, still gets a partial
-        answer.
-        """
+        """Timeout of a call within another, whose caller waits ``call_timeout_s`` and still gets a partial answer."""
         return self.call_timeout_s / 3
 
 
@@ -275,10 +273,7 @@ def backoff_of(settings: ControlSettings) -> Backoff:
 
 
 async def until_passed(context: Context, attempt: Callable[[], Awaitable[T]], waits: Callable[[SbonError], None]) -> T:
-    """Repeat ``attempt`` until it succeeds; raise permanent errors.
-
-    ``waits`` receives each temporary error.
-    """
+    """Repeat ``attempt`` until it succeeds; ``waits`` receives each temporary error, permanent ones are raised."""
     tries, backoff = 0, backoff_of(context.settings)
     while True:
         try:

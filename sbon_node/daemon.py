@@ -38,9 +38,7 @@ CLEAN, FORCED = 0, 130
 
 
 async def run_node(config: Config, tap: LogTap) -> int:
-    """Run a node until a signal, or until it leaves; return the exit code.
-
-    ``tap`` is this process's log.
+    """Run a node until a signal, or until it leaves; return the exit code. ``tap`` is this process's log.
 
     Raises :class:`SbonError` if it cannot start: ``data-dir`` and ``port-in-use`` among others.
     """
@@ -76,9 +74,8 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
     try:
         await api.start(config.node.api_bind, config.node.api_port)
         if not is_loopback(config.node.api_bind):
-            log.warning(
-                "api-open", bind=config.node.api_bind, hint="it has no passwords: everyone who reaches it controls this node"
-            )
+            hint = "it has no passwords: everyone who reaches it controls this node"
+            log.warning("api-open", bind=config.node.api_bind, hint=hint)
         starting = asyncio.ensure_future(_start(node, config))
         stopped = asyncio.ensure_future(stopping.wait())
         left = asyncio.ensure_future(node.adaptation.leaving.left.wait())
@@ -107,10 +104,8 @@ async def _start(node: Node, config: Config) -> None:
     except OSError as error:
         where = f"{config.node.bind}:{config.node.port}"
         if error.errno == errno.EADDRINUSE:
-            hint = "choose another with --port, or stop what uses it"
-            raise SbonError(
-                "port-in-use", f"cannot listen at {where}: the port is in use", where="node.port", hint=hint
-            ) from error
+            message, hint = f"cannot listen at {where}: the port is in use", "choose another with --port, or stop what uses it"
+            raise SbonError("port-in-use", message, where="node.port", hint=hint) from error
         hint = "name an address of this machine"
         raise SbonError("bad-address", f"cannot listen at {where}: {error.strerror}", where="node.bind", hint=hint) from error
 
@@ -128,12 +123,8 @@ def lock_data_dir(folder: Path) -> int:
             (folder / inner).mkdir(mode=0o700, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise SbonError(
-            "data-dir",
-            f"cannot write to it: {error.strerror}",
-            where=f"node.data_dir {folder}",
-            hint="choose another with --data-dir",
-        ) from error
+        message, hint = f"cannot write to it: {error.strerror}", "choose another with --data-dir"
+        raise SbonError("data-dir", message, where=f"node.data_dir {folder}", hint=hint) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -144,10 +135,7 @@ def lock_data_dir(folder: Path) -> int:
 
 
 def _obey_signals(stopping: asyncio.Event) -> None:
-    """Stop on the first SIGTERM or SIGINT; end the process at once on the second.
-
-    The engine process ends after the process.
-    """
+    """Stop on the first SIGTERM or SIGINT; end the process at once on the second, and the engine's after it."""
 
     def signalled() -> None:
         if stopping.is_set():

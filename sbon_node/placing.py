@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
@@ -43,16 +42,8 @@ class LiveNetworkView:
 
     def __init__(self, context: Context, beside: str = "") -> None:
         self._context, self._query = context, beside
-        self._probes = 0
+        self.rng, self.probes = context.rng, 0
         self._discovery = Discovery(self, self._cores)
-
-    @property
-    def rng(self) -> random.Random:
-        return self._context.rng
-
-    @property
-    def probes(self) -> int:
-        return self._probes
 
     def nodes(self) -> list[str]:
         return sorted({self._context.name, *self._context.membership.alive()})
@@ -77,14 +68,11 @@ class LiveNetworkView:
         pairs = [pair for pair in pairs if present.issuperset(pair)]
         new = {unordered(pair) for pair in pairs if self._context.directory.known(pair) is None}
         outcomes = await self._context.directory.measure(pairs, max_age_s=self.max_age_s, sparing=self.sparing)
-        self._probes += len(new)
+        self.probes += len(new)
         return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
 
-    def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:
-        return self.known_ms(sources, targets)
-
-    def known_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
-        """Return latencies as :meth:`latencies_ms` does; by the coordinates alone if not ``measured``."""
+    def latencies_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
+        """Return the one-way latencies [sources, targets]; by the coordinates alone if not ``measured``."""
         rtt_ms = self._context.directory.estimates_ms(sources, targets, measured=measured)
         latencies: NDArray[np.float64] = np.where(np.isnan(rtt_ms), UNKNOWN_MS, rtt_ms / 2)
         return latencies
@@ -114,7 +102,7 @@ class LiveNetworkView:
         return self._context.directory.route_to(target, source)
 
     async def ask(self, node: str, needs: Needs) -> Answer:
-        self._probes += 1
+        self.probes += 1
         call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s, query=self._query)
         try:
             answer = await self._context.ask(node, call, NodeAnswer)
@@ -125,11 +113,7 @@ class LiveNetworkView:
             accepted=answer.accepted,
             reason=answer.reason,
             operators=answer.operators,
-            free=Needs(
-                cores=answer.free_cores,
-                memory_mb=answer.free_memory_mb,
-                bandwidth_bytes_s=answer.free_bandwidth_bytes_s,
-            ),
+            free=Needs(cores=answer.free_cores, memory_mb=answer.free_memory_mb, bandwidth_bytes_s=answer.free_bandwidth_bytes_s),
             load=answer.load,
             other_load=None if report is None else report.other_load,
             server=None if report is None else _server(report),

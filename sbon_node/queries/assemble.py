@@ -14,22 +14,19 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies
 from sbon_node.queries.describing.describe import Descriptions
 from sbon_node.queries.describing.lookup import QueryLookup
+from sbon_node.queries.driving.deploy import Decided, QueryHosts
 from sbon_node.queries.driving.holder import QueryHolder
-from sbon_node.queries.driving.query_hosts import Decided, QueryHosts
-from sbon_node.queries.explaining.knowledge import Knowledge
-from sbon_node.queries.explaining.placements import PlacementExplainer
-from sbon_node.queries.explaining.plans import Explainer
+from sbon_node.queries.explaining.placements import Knowledge, PlacementExplainer
+from sbon_node.queries.explaining.plan_explanation import Explainer
 from sbon_node.queries.record_calls import RecordCalls
 from sbon_node.queries.sinks.follow import Follows
-from sbon_node.queries.sinks.further_sinks import FurtherSinks
+from sbon_node.queries.sinks.further_sinks import FurtherSinks, SinkRequests
 from sbon_node.queries.sinks.sink_failovers import SinkFailovers
-from sbon_node.queries.sinks.sink_requests import SinkRequests
 from sbon_node.queries.submitting.declarations import Declarations
 from sbon_node.queries.submitting.hooks import SubmissionHook
 from sbon_node.queries.submitting.planning import Planning
-from sbon_node.queries.submitting.restarts import Restarts
 from sbon_node.queries.submitting.reuse import Reuse
-from sbon_node.queries.submitting.submit import Submitter
+from sbon_node.queries.submitting.submit import Restarts, Submitter
 from sbon_protocol.api.adaptation import Adapt, MoveDecision
 from sbon_protocol.api.durability import Durability
 

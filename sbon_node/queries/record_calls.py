@@ -17,9 +17,9 @@ from sbon_node.ownership.operators import OperatorRegisters, check_owner
 from sbon_node.ownership.queries import Records
 from sbon_node.ownership.store.query_keys import key_of
 from sbon_node.ownership.store.registers import UNDECIDED
-from sbon_node.queries.describing.summary import stale, summary_of
+from sbon_node.queries.describing.lookup import ask_for_queries, stale, summary_of
+from sbon_node.queries.driving.deploy import QueryHosts
 from sbon_node.queries.driving.holder import QueryHolder
-from sbon_node.queries.driving.query_hosts import QueryHosts
 from sbon_node.queries.driving.record_steps import check_live
 from sbon_node.queries.sinks.further_sinks import FurtherSinks
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo
@@ -41,8 +41,7 @@ from sbon_protocol.calls import (
     ShowQuery,
     StopQuery,
 )
-from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
 MAX_COMPONENTS = 2048
@@ -52,8 +51,7 @@ MAX_COMPONENTS = 2048
 class RecordCalls:
     """Answers for the records that this node keeps.
 
-    ``components`` returns everything that this node hosts; ``delivered`` returns the rows that
-    a query's sink on this node has delivered.
+    ``components`` returns all that this node hosts, ``delivered`` the rows that a query's sink on this node has delivered.
     """
 
     def __init__(
@@ -112,9 +110,7 @@ class RecordCalls:
         return record
 
     async def _check(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
-        """Say which of the queries are over, as a majority has it or had it when this node deleted the record, and which are
-        unknown here.
-        """
+        """Say which of the queries are over, by a majority or as this node remembers it, and which are unknown here."""
         known = {query: self._records.get(query) for query in call.queries}
         ended = [query for query, record in known.items() if record is not None and record.state not in LIVE]
         confirmed = [record for record in await asyncio.gather(*map(self._holder.latest, ended)) if record is not None]
@@ -163,7 +159,7 @@ class RecordCalls:
         return QueryDescription(query=described)
 
     async def _stop(self, call: StopQuery, caller: Caller) -> QueryDescription:
-        known = self._holder.find(call.query)
+        known = self._records.find(call.query)
         query = call.query if known is None else known.id
         if known is None and await self._records.read(query) is None:
             return QueryDescription(query=await end_components(self._context, query))
@@ -182,9 +178,9 @@ async def end_components(context: Context, query: str) -> QueryInfo:
     query is stopped again.
     """
     nodes = [member.name for member in context.membership.members() if member.state != "left"]
-    listed = await asyncio.gather(*(_components(context, node, query) for node in nodes))
     ended = []
-    for node, components in zip(nodes, listed, strict=True):
+    for node, _, listed in await asyncio.gather(*(ask_for_queries(context, node, query) for node in nodes)):
+        components = [one for one in listed if query in (one.query, name_of(one.query)) and context.name in one.acceptors]
         for uid in dict.fromkeys(component.query for component in components):
             ids = tuple(component.component for component in components if component.query == uid)
             call = DestroyComponents(query=uid, components=ids)
@@ -194,14 +190,3 @@ async def end_components(context: Context, query: str) -> QueryInfo:
         raise SbonError("unknown-query", f"there is no query {query!r} here", where="query")
     reason = f"its record was lost; ended {', '.join(ended)}"
     return QueryInfo(id=name_of(query), sql="", state=LOST, reason=reason, node=context.name, consumer="")
-
-
-async def _components(context: Context, node: str, query: str) -> list[ForeignComponent]:
-    """Return the components of ``query``, a uid or name, at ``node`` whose record this node kept; none if it does not answer."""
-    try:
-        answer = await context.ask(node, ListQueries(query=query), QueryRecords, timeout_s=context.settings.component_timeout_s)
-        components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.components]
-    except (SbonError, ProtocolError) as error:
-        context.counters.refuse("queries-not-listed", node=node, reason=str(error))
-        return []
-    return [one for one in components if query in (one.query, name_of(one.query)) and context.name in one.acceptors]

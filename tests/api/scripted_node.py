@@ -13,7 +13,7 @@ import msgspec
 
 from sbon_node.base.events import Bus
 from sbon_node.net.transport import Address
-from sbon_node.queries.describing.listing import QueryList, Unanswered
+from sbon_node.queries.describing.lookup import QueryList, Unanswered
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.delivery import Finished, Rows

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.queries.driving.restart_text import sink_of_restart
+from sbon_node.queries.driving.record_steps import sink_of_restart
 from sbon_protocol.api.queries import QueryInfo, SinkSpec
 from tests.backups.test_lost_twice import lose
 from tests.calm_clusters import in_calm_cluster

@@ -16,7 +16,7 @@ from sbon_cli.client import Client
 from sbon_cli.main import sbon
 from sbon_cli.options.types import milliseconds_of
 from sbon_cli.verbs import verbs
-from sbon_node.queries.describing.listing import UNANSWERED_HEADER, Unanswered
+from sbon_node.queries.describing.lookup import UNANSWERED_HEADER, Unanswered
 from sbon_protocol.api.queries import QueryInfo
 from tests.cli.commands import lines, on_a_terminal, run
 

@@ -18,7 +18,7 @@ from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.peers import Caller
 from sbon_node.queries.describing.describe import Description, Descriptions
-from sbon_node.queries.driving import query_hosts
+from sbon_node.queries.driving import deploy
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.delivery import SinkReport
 from sbon_protocol.api.explanations import Explanation
@@ -201,14 +201,14 @@ def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
         book = cluster.at("a").daemon.queries.book
-        described = query_hosts.describe
+        described = deploy.describe
 
         async def goes(context: Context, record: QueryRecord, hosts: Mapping[str, str], **asked: Any) -> Description:
             book._records._known.pop(record.id, None)
             return await described(context, record, hosts, **asked)
 
         with monkeypatch.context() as patch:
-            patch.setattr(query_hosts, "describe", goes)
+            patch.setattr(deploy, "describe", goes)
             await cluster.sleep(10.0)
         assert book._records.get("q") is None
         await submitted(cluster, "a", tmp_path / "again.csv", name="again", consumer="d", strategy="producer")

@@ -59,7 +59,7 @@ def test_all_records_a_node_may_hold_are_listed(tmp_path: Path) -> None:
 
 def test_a_name_is_taken_though_a_list_of_all_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A submission asks for the name alone."""
-    monkeypatch.setattr("sbon_node.queries.describing.summary.SUMMARY_BYTES", 10**6)
+    monkeypatch.setattr("sbon_node.queries.describing.lookup.SUMMARY_BYTES", 10**6)
 
     async def test(cluster: SimulatedCluster) -> None:
         await filled(cluster)

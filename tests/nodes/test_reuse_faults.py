@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries.submitting.running_operators import MOST_ROUNDS, HostedStream, RunningOperators
+from sbon_node.queries.submitting.reuse import MOST_ROUNDS, HostedStream, RunningOperators
 from sbon_protocol.api.operators import Computation, PlannedInput
 from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.api.sharing import OfferedOperator, StreamOffer

@@ -8,7 +8,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.base.clock import Clock
-from sbon_node.queries.submitting.step_times import StepTimes
+from sbon_node.queries.submitting.planning import StepTimes
 from sbon_protocol.api.queries import Accepted, Submission
 from tests.nodes.clusters import SQL, ask, declare, in_cluster, source_at
 

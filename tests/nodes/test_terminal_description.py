@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries.describing.terminal_description import as_terminal
+from sbon_node.queries.describing.describe import as_terminal
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents

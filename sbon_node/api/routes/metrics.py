@@ -286,21 +286,15 @@ class _OneScrape(Collector):
         self._scrape = scrape
 
     def collect(self) -> Iterable[Metric]:
-        families: dict[str, Any] = {name: _family(name, labelled) for name, labelled in METRICS.items()}
+        kinds: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+        families: dict[str, Any] = {name: kinds[one.kind](name, one.help, labels=one.labels) for name, one in METRICS.items()}
         for name, labels, value in samples(self._scrape):
             families[name].add_metric(labels, value)
         return families.values()
 
 
-def _family(name: str, labelled: Labelled) -> Metric:
-    family = CounterMetricFamily if labelled.kind == "counter" else GaugeMetricFamily
-    return family(name, labelled.help, labels=labelled.labels)
-
-
 def page(scrape: Scrape) -> bytes:
-    """Return the text that Prometheus reads, with its metrics of the process. It uses a registry of its own, since nodes may
-    share a process.
-    """
+    """Return the text that Prometheus reads, with metrics of the process; a registry of its own, as nodes may share a process."""
     registry = CollectorRegistry()
     registry.register(_OneScrape(scrape))
     ProcessCollector(registry=registry)

@@ -7,7 +7,7 @@ import secrets
 from sbon_node.api.routes.bodies import AcknowledgeBody, CancelMoveQuery, QueryUsageQuery, RowsQuery
 from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route, WithHeaders
 from sbon_node.api.server.event_stream import position_of
-from sbon_node.queries.describing.listing import UNANSWERED_HEADER, header_of
+from sbon_node.queries.describing.lookup import UNANSWERED_HEADER, header_of
 from sbon_protocol.api.delivery import Finished, Reader, Rows
 from sbon_protocol.api.explanations import Explanation, PlacementExplanation
 from sbon_protocol.api.moves import MoveCancelled, Moved, MoveRequest, Moving

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from sbon_node.api.encoding import encode
-from sbon_node.api.routes import events, node, operations, queries, streams
+from sbon_node.api.routes import operations, queries, streams
 from sbon_node.api.routes.route import Plain, Route, Shape, shape_of
 from sbon_protocol.api.nodes import Problem
 
@@ -29,9 +29,7 @@ def _encoded() -> bytes:
 
 
 ROUTES: tuple[Route, ...] = (
-    *node.ROUTES,
     *operations.ROUTES,
-    *events.ROUTES,
     *streams.ROUTES,
     *queries.ROUTES,
     Route("GET", "/v1/openapi.json", openapi, always=True),
@@ -66,7 +64,8 @@ _COMPONENT = "#/components/schemas/{name}"
 def description_of(routes: Sequence[Route]) -> dict[str, Any]:
     """The whole description, ready to be written as JSON."""
     shapes = {route: shape_of(route) for route in routes}
-    kinds = [Problem, *(kind for shape in shapes.values() for kind in _kinds(shape))]
+    kinds = [kind for shape in shapes.values() for kind in (shape.body, shape.reply, shape.events) if kind is not None]
+    kinds = [Problem, *kinds]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_COMPONENT)
     by_kind = dict(zip(map(repr, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -84,12 +83,6 @@ def description_of(routes: Sequence[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components, "responses": {str(status): _refusal(status) for status in _MEANINGS}},
     }
-
-
-def _kinds(shape: Shape) -> Iterator[Any]:
-    for kind in (shape.body, shape.reply, shape.events):
-        if kind is not None:
-            yield kind
 
 
 def _operation(route: Route, shape: Shape, schemas: dict[str, Any]) -> dict[str, Any]:

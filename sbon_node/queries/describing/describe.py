@@ -14,12 +14,11 @@ from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.hosting.sources.host import SourceHost, unreported_source
 from sbon_node.hosting.standby.operator import OperatorKeeper
-from sbon_node.model.records import QueryRecord
+from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.model.shown import shown_plan, shown_sink, shown_source
 from sbon_node.model.times import utc_text
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.presence import AS_AWAITED
-from sbon_node.queries.describing.further_reports import described_sinks
 from sbon_node.queries.describing.progress import progress_of
 from sbon_node.queries.describing.waits import QueryReason, ReasonKind, Waits
 from sbon_protocol.api.adaptation import MoveDecision
@@ -29,8 +28,9 @@ from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.plan import Plan, PlannedOperator
 from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, SinkInfo
 from sbon_protocol.api.query_ids import sink_of
-from sbon_protocol.api.states import further_sink_states, query_states, sink_states, source_states
-from sbon_protocol.api.states.lifecycle import LOST, PLANNED, UNREACHABLE
+from sbon_protocol.api.states import further_sink_states, operator_states, query_states, sink_states, source_states
+from sbon_protocol.api.states.lifecycle import LOST, OVER, PLANNED, UNREACHABLE
+from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.api.streams import SourceInfo, unknown_at
 from sbon_protocol.api.subscribers import component_of, is_follower
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
@@ -158,7 +158,8 @@ async def describe(
     """
     parts = (*record.plan.operators, *(shared.operator for shared in record.plan.shared))
     components = frozenset((*record.components, *(shared.id for shared in record.plan.shared)))
-    planned = [_at(p.source, hosts) for p in record.plan.sources]
+    # A replicated source may have moved.
+    planned = [msgspec.structs.replace(p.source, node=hosts.get(p.source.id, p.source.node)) for p in record.plan.sources]
     streams = {source.id: source.node for source in planned} | {o.id: hosts[o.id] for o in parts if o.id in hosts}
     readers = {**hosts, record.sink_component: record.consumer}
     readers |= {one.component: one.node for one in record.more_sinks}
@@ -190,7 +191,8 @@ async def describe(
         state=record.state,
         elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
     )
-    sinks = described_sinks(record, {node: report.further for node, report in reports.items()})
+    further = {node: report.further for node, report in reports.items()}
+    sinks = tuple(_described(record, one, further) for one in record.more_sinks)
     sinks_wait = (*_of_sink(context, record, consumer, refusals), *_of_further(context, sinks))
     waits = _waits(context, record, sources, unanswered, sinks_wait)
     reasons = waits.reasons(known)
@@ -323,11 +325,6 @@ def _unreported(
     )
 
 
-def _at(source: SourceDeclaration, hosts: Mapping[str, str]) -> SourceDeclaration:
-    """Return the source with its present node: a replicated one may have moved."""
-    return msgspec.structs.replace(source, node=hosts.get(source.id, source.node))
-
-
 def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Collection[str]) -> SourceInfo:
     return msgspec.structs.replace(info or unreported_source(planned, unanswered), source=shown_source(planned))
 
@@ -367,13 +364,10 @@ def _of_further(context: Context, sinks: Iterable[SinkInfo]) -> Iterator[QueryRe
         if one.state == UNREACHABLE:
             yield QueryReason("no-answer", context.presence.no_answer(one.node, f"the node of {one.id}"))
         elif one.state in kinds:
-            yield QueryReason(kinds[one.state], f"{one.id} at {one.node} {_has_failed(one)}: {one.reason}")
+            trouble = "is lost" if one.state == LOST else "has failed"
+            yield QueryReason(kinds[one.state], f"{one.id} at {one.node} {trouble}: {one.reason}")
         elif one.delivery is not None and _is_paused(one.delivery):
             yield QueryReason("sink-paused", f"{one.id} at {one.node} is {one.delivery.state}")
-
-
-def _has_failed(sink: SinkInfo) -> str:
-    return "is lost" if sink.state == LOST else "has failed"
 
 
 def _is_paused(report: SinkReport) -> bool:
@@ -426,7 +420,10 @@ def sources_that_hold(plan: Plan, sources: Iterable[SourceInfo], now_ms: int) ->
     """
     infos = {info.source.id: info for info in sources}
     for name in dict.fromkeys(name for read in _read_together(plan) for name in _behind(infos, read, now_ms)):
-        yield _said(infos[name])
+        info = infos[name]
+        since = f" since {utc_text(info.advanced_ms)}" if info.advanced_ms is not None else ""
+        quiet = "without a row" if info.watermark_ms is None else f"at watermark {utc_text(info.watermark_ms)}"
+        yield f"source {called(info.source)} holds windows back: {quiet}{since}"
 
 
 def _read_together(plan: Plan) -> Iterator[list[str]]:
@@ -464,7 +461,64 @@ def _state(info: SourceInfo) -> str:
     return info.state.partition(":")[0]
 
 
-def _said(info: SourceInfo) -> str:
-    since = f" since {utc_text(info.advanced_ms)}" if info.advanced_ms is not None else ""
-    quiet = "without a row" if info.watermark_ms is None else f"at watermark {utc_text(info.watermark_ms)}"
-    return f"source {called(info.source)} holds windows back: {quiet}{since}"
+# -- Further sinks ----------------------------------------------------------------------------------------------------
+
+
+def recorded_sink(one: FurtherSink) -> SinkInfo:
+    """Return what the record alone knows of a sink."""
+    return SinkInfo(
+        id=one.part,
+        node=one.node,
+        sink=shown_sink(one.spec),
+        state=one.state,
+        reason=one.reason,
+        begins_after=one.begins_after,
+        temporary=one.temporary,
+    )
+
+
+def _described(record: QueryRecord, one: FurtherSink, reports: Mapping[str, Iterable[FurtherReport]]) -> SinkInfo:
+    """Return a further sink of a query; ``reports`` are those of the nodes that answer, by node."""
+    known = recorded_sink(one)
+    report = next((report for report in reports.get(one.node, ()) if report.component == one.component), None)
+    if report is not None:
+        return msgspec.structs.replace(known, rows=report.rows, delivery=report.report)
+    if one.state != further_sink_states.RUNNING or record.state != query_states.RUNNING:
+        return known
+    state, reason = (LOST, "its node does not know it") if one.node in reports else (UNREACHABLE, "its node does not answer")
+    return msgspec.structs.replace(known, state=state, reason=reason)
+
+
+# -- Queries in a terminal state, whose parts no longer run -----------------------------------------------------------
+
+
+def state_of_component(state: str, query_state: str) -> str:
+    """Return the state of a part: ``failed`` stays, any other is over with its query."""
+    return state if query_state in LIVE or state == operator_states.FAILED else OVER
+
+
+def as_terminal(info: QueryInfo) -> QueryInfo:
+    """Return the last description of a query that is over; return a live query unchanged."""
+    if info.state in LIVE:
+        return info
+    operators = tuple(_operator(operator, info.state) for operator in info.operators)
+    delivery, progress = info.delivery, info.progress
+    if delivery is not None and delivery.state != sink_states.FINISHED:
+        delivery = msgspec.structs.replace(delivery, state=OVER)
+    if progress is not None:
+        # All sources of a finished query are read, whatever the last description says.
+        share = 1.0 if info.state == query_states.FINISHED else progress.read_share
+        progress = msgspec.structs.replace(
+            progress, rows_out=info.rows, read_share=share, rows_in_s=None, rows_out_s=None, lag_ms=None, left_s=None
+        )
+    return msgspec.structs.replace(info, operators=operators, delivery=delivery, progress=progress, survival=None)
+
+
+def _operator(operator: OperatorInfo, query_state: str) -> OperatorInfo:
+    """Clear the reason for waiting, and a move that the end has cut short; keep reasons for a failure or for a missing report."""
+    state = state_of_component(operator.state, query_state)
+    operator = msgspec.structs.replace(operator, move=None, backup=None)
+    if operator.state == UNREACHABLE:
+        return msgspec.structs.replace(operator, state=state, reason=f"{operator.reason} at its end", stats=None)
+    reason = operator.reason if state == operator_states.FAILED or operator.stats is None else ""
+    return msgspec.structs.replace(operator, state=state, reason=reason)

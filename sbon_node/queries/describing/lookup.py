@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, TypeVar
 
+import msgspec
 import structlog
 
 from sbon_node.context import Context
+from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.acceptors import in_turn
 from sbon_node.ownership.names import NameRecord
 from sbon_node.ownership.store.registers import UNDECIDED
-from sbon_node.queries.describing.listing import QueryList, Unanswered
-from sbon_node.queries.describing.summary import stale
-from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo
+from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo, SinkSpec
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.api.states.query_states import LIVE, QueryState
 from sbon_protocol.api.usage import QueryUsage
-from sbon_protocol.calls import (
-    CheckQueries,
-    ListQueries,
-    QueriesChecked,
-    QueryDescription,
-    QueryRecords,
-    ShowQuery,
-    StopQuery,
-)
+from sbon_protocol.calls import CheckQueries, ListQueries, QueriesChecked, QueryDescription, QueryRecords, ShowQuery, StopQuery
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
 
@@ -38,10 +30,7 @@ NO_HISTORY = 2**53
 
 
 class Answer(NamedTuple):
-    """A node's answer: None for ``queries`` if it did not answer.
-
-    ``components`` are the parts it hosts of queries whose records other nodes hold.
-    """
+    """A node's answer, None for ``queries`` without one; ``components`` are its parts of queries whose records others hold."""
 
     node: str
     queries: list[QueryInfo] | None
@@ -70,7 +59,8 @@ class QueryLookup:
         answered = frozenset(answer.node for answer in answers if answer.queries is not None)
         known = [_marked(info, answered) for info in _newest_states(answers)]
         lost = [self._without_record(query, parts, answered) for query, parts in (await self._orphans(answers)).items()]
-        return QueryList(sorted([*_newest(known), *lost], key=_by_age), self._unanswered(answers))
+        oldest_first = sorted([*_newest(known), *lost], key=lambda info: (not info.submitted_ms, info.submitted_ms, info.id))
+        return QueryList(oldest_first, self._unanswered(answers))
 
     async def is_over(self, name: NameRecord) -> bool:
         """Return whether the query of that record is known to be over, or was never accepted.
@@ -101,9 +91,9 @@ class QueryLookup:
 
     async def show(self, query: str, history_after_ms: int = NO_HISTORY) -> tuple[QueryInfo, QueryUsage]:
         """Return the query with its network usage and the history points later than ``history_after_ms``."""
-        kept = await self._kept(query)
+        kept = await self.keepers(query)
         answer = await self._first(kept, ShowQuery(query=kept.uid, history_after_ms=history_after_ms))
-        return _decoded(answer.query, tuple[QueryInfo, QueryUsage])
+        return decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
     async def query(self, query: str) -> QueryInfo:
         """Return the query."""
@@ -114,13 +104,9 @@ class QueryLookup:
         return (await self.show(query, after_ms))[1]
 
     async def stop(self, query: str) -> QueryInfo:
-        kept = await self._kept(query, lost=True)
+        kept = await self.keepers(query, lost=True)
         answer = await self._first(kept, StopQuery(query=kept.uid), timeout_s=self._context.settings.call_timeout_s * 6)
-        return _decoded(answer.query, QueryInfo)
-
-    async def keepers(self, query: str) -> Kept:
-        """Return who keeps the record of a query, by uid or name."""
-        return await self._kept(query)
+        return decoded(answer.query, QueryInfo)
 
     async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
         """Return the answer of the first acceptor that gives one, the leader first; else raise the last error."""
@@ -147,7 +133,7 @@ class QueryLookup:
                 "peer-unreachable", f"no answer from {', '.join(unanswered)}: a query there may read it", where=stream, hint=hint
             )
 
-    async def _kept(self, query: str, *, lost: bool = False) -> Kept:
+    async def keepers(self, query: str, *, lost: bool = False) -> Kept:
         """Return who keeps the record of a query, by uid or name; with ``lost``, acceptors that have lost it count.
 
         The others are not waited for, nor asked if this node keeps it, unless ``query`` names a query that is over: a newer one
@@ -173,8 +159,9 @@ class QueryLookup:
             _, node, info = max(over, key=lambda one: one[:2])
             return _kept(info, node)
         answered_nodes = frozenset(answer.node for answer in answers if answer.queries is not None)
-        if (components := _of_query(await self._orphans(answers), query)) is not None:
-            return self._without_acceptors(components, answered_nodes, lost=lost)
+        for uid, components in (await self._orphans(answers)).items():
+            if query in (uid, name_of(uid)):
+                return self._without_acceptors(components, answered_nodes, lost=lost)
         raise self._not_found(query, answers)
 
     def _without_acceptors(self, components: list[ForeignComponent], answered: frozenset[str], *, lost: bool) -> Kept:
@@ -212,7 +199,11 @@ class QueryLookup:
         The acceptors are asked twice, because a submission or an ending may have been in progress.
         """
         known = {info.uid for answer in answers for info in answer.queries or ()}
-        candidates = _by_query(answers, lambda component: component.query not in known)
+        candidates: dict[str, list[ForeignComponent]] = {}
+        components = (component for answer in answers for component in answer.components)
+        for component in sorted(components, key=lambda component: (component.query, component.component)):
+            if component.query not in known:
+                candidates.setdefault(component.query, []).append(component)
         again = await asyncio.gather(*(self._is_recorded(query, parts[0].acceptors) for query, parts in candidates.items()))
         return {query: parts for (query, parts), recorded in zip(candidates.items(), again, strict=True) if not recorded}
 
@@ -251,10 +242,7 @@ class QueryLookup:
         )
 
     def _all_shown(self, nodes: Iterable[str]) -> str:
-        return ", ".join(map(self._shown, nodes))
-
-    def _shown(self, node: str) -> str:
-        return str(Unanswered(node, self._state(node)))
+        return ", ".join(str(Unanswered(node, self._state(node))) for node in nodes)
 
     def _state(self, node: str) -> str:
         member = self._context.membership.get(node)
@@ -264,38 +252,26 @@ class QueryLookup:
         return sorted(Unanswered(answer.node, self._state(answer.node)) for answer in answers if answer.queries is None)
 
     def _members(self) -> list[str]:
-        """Return all members by name, this node included.
-
-        Nodes that have left for good are left out, because they hold nothing.
-        """
+        """Return all members by name, this node included; nodes that have left for good hold nothing."""
         return [member.name for member in self._context.membership.members() if member.state != "left"]
 
     async def _ask_all(self, query: str = "") -> list[Answer]:
         return await asyncio.gather(*(self._ask(node, query) for node in self._members()))
 
     async def _ask(self, node: str, query: str = "") -> Answer:
-        """Ask a node for all queries, or for one ``query``."""
-        call, timeout_s = ListQueries(query=query), self._context.settings.component_timeout_s
-        try:
-            answer = await self._context.ask(node, call, QueryRecords, timeout_s=timeout_s)
-            queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
-            components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.components]
-            return Answer(node, queries, tuple(component for component in components if component.node == node))
-        except (SbonError, ProtocolError) as error:
-            self._context.counters.refuse("queries-not-listed", node=node, reason=str(error))
-            return Answer(node, None)
+        return await ask_for_queries(self._context, node, query)
 
 
-def _by_query(answers: Iterable[Answer], chosen: Callable[[ForeignComponent], bool]) -> dict[str, list[ForeignComponent]]:
-    """Return the chosen parts by query, in order."""
-    by_query: dict[str, list[ForeignComponent]] = {}
-    for component in sorted(
-        (component for answer in answers for component in answer.components),
-        key=lambda component: (component.query, component.component),
-    ):
-        if chosen(component):
-            by_query.setdefault(component.query, []).append(component)
-    return by_query
+async def ask_for_queries(context: Context, node: str, query: str = "") -> Answer:
+    """Ask a node for all queries, or for one ``query``, by uid or name."""
+    try:
+        answer = await context.ask(node, ListQueries(query=query), QueryRecords, timeout_s=context.settings.component_timeout_s)
+        queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
+        components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.components]
+        return Answer(node, queries, tuple(component for component in components if component.node == node))
+    except (SbonError, ProtocolError) as error:
+        context.counters.refuse("queries-not-listed", node=node, reason=str(error))
+        return Answer(node, None)
 
 
 def _kept(info: QueryInfo, node: str) -> Kept:
@@ -331,16 +307,6 @@ def _is_it(info: QueryInfo, query: str) -> bool:
     return info.uid == query or (info.id == query and info.state in LIVE)
 
 
-def _of_query(by_query: Mapping[str, list[ForeignComponent]], query: str) -> list[ForeignComponent] | None:
-    """Return the parts of a query by uid or name."""
-    return next((components for uid, components in by_query.items() if query in (uid, name_of(uid))), None)
-
-
-def _by_age(info: QueryInfo) -> tuple[bool, int, str]:
-    """Sort by the time of submission; queries without a known one come last."""
-    return not info.submitted_ms, info.submitted_ms, info.id
-
-
 def _newest(known: Iterable[QueryInfo]) -> list[QueryInfo]:
     """Return one query of each name: the live one, or else the newest. The others are shown by their uids."""
     newest: dict[str, QueryInfo] = {}
@@ -351,8 +317,88 @@ def _newest(known: Iterable[QueryInfo]) -> list[QueryInfo]:
     return list(newest.values())
 
 
-def _decoded(value: object, type_: type[T]) -> T:
+def decoded(value: object, type_: type[T], where: str = "query") -> T:
+    """Return the peer's record; raise ``bad-answer`` if it is not valid."""
     try:
         return decode_record(value, type_)
     except ProtocolError as error:
-        raise SbonError("bad-answer", str(error), where="query", hint="do all nodes run the same version?") from error
+        raise SbonError("bad-answer", str(error), where=where, hint="do all nodes run the same version?") from error
+
+
+# -- Summaries for lists: everything that a query's holder knows without requests -------------------------------------
+
+SUMMARY_BYTES = 300
+"""Most bytes of a query's text, and of its reason, in a list: a list of all records must fit a message."""
+
+
+def summary_of(context: Context, record: QueryRecord, nodes: Iterable[str], counted: int | None, trouble: str = "") -> QueryInfo:
+    """Return the summary; ``nodes`` are its hosts, ``counted`` the rows at the last count, ``trouble`` why it may wait."""
+    return QueryInfo(
+        id=record.called,
+        uid=record.id,
+        sql=_cut(record.sql),
+        state=record.state,
+        reason=_cut(record.reason or _missing(context, record, nodes) or trouble),
+        submitted_ms=record.submitted_ms,
+        node=context.name,
+        consumer=record.consumer,
+        sink=SinkSpec(kind=record.sink.kind),
+        **record.goal_options(),
+        adapt=record.adapt,
+        durability=record.durability,
+        streams=record.streams,
+        rows=record.last.rows if record.last is not None else counted,
+    )
+
+
+def stale(info: QueryInfo, why: str) -> QueryInfo:
+    """Return a description that may have changed since, and says so."""
+    reason = f"may be stale: {why}"
+    return msgspec.structs.replace(info, stale=True, reason=f"{info.reason}; {reason}" if info.reason else reason)
+
+
+def _missing(context: Context, record: QueryRecord, nodes: Iterable[str]) -> str:
+    """Return the nodes that the query needs and that are missing as far as this node knows, and since when."""
+    if record.state not in LIVE:
+        return ""
+    sources = (planned.source.node for planned in record.plan.sources)
+    missing = []
+    for name in sorted({*sources, *nodes, record.consumer} - {context.name}):
+        if why := context.presence.absence(name):
+            missing.append(f"{name} {why}")
+    return "; ".join(missing)
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    return text if len(encoded) <= SUMMARY_BYTES else encoded[: SUMMARY_BYTES - 3].decode(errors="ignore") + "…"
+
+
+# -- Lists of queries, and the members that did not answer ------------------------------------------------------------
+
+UNANSWERED_HEADER = "Sbon-Unanswered"
+MAX_NAMED = 100
+"""Most members that the header names, because a response's header is bounded."""
+
+
+class Unanswered(NamedTuple):
+    """A member that did not answer, and its state at the asking node: ``dead``, ``away``, ``suspect`` or ``alive``."""
+
+    node: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"{self.node} ({self.state})"
+
+
+class QueryList(list[QueryInfo]):
+    """Known queries; ``unanswered`` members may hold more records."""
+
+    def __init__(self, queries: Iterable[QueryInfo] = (), unanswered: Iterable[Unanswered] = ()) -> None:
+        super().__init__(queries)
+        self.unanswered = tuple(unanswered)
+
+
+def header_of(unanswered: Iterable[Unanswered]) -> str:
+    """Return ``new-york=dead, paris=away``; names and states contain neither separator."""
+    return ", ".join(f"{answer.node}={answer.state}" for answer in tuple(unanswered)[:MAX_NAMED])

@@ -34,7 +34,9 @@ def progress_of(
     A source's rows count for the query as its links have carried them, because other queries may have read the same source
     before. Once all rows have been read, the remaining work of the operators is unknown, so there is no time left.
     """
-    carried = _carried(links)
+    carried: dict[str, int] = {}  # Of several readers of a stream, the slowest counts.
+    for link in links:
+        carried[link.stream] = min(link.rows, carried.get(link.stream, link.rows))
     taken = {info.source.id: carried.get(info.source.id, 0) for info in sources}
     endless = tuple(called(info.source) for info in sources if info.state not in (UNREACHABLE, LOST) and not info.finite)
     running = state == query_states.RUNNING
@@ -51,14 +53,6 @@ def progress_of(
         lag_ms=_lag_ms(sources, ends) if running else None,
         left_s=left_s,
     )
-
-
-def _carried(links: Iterable[LinkInfo]) -> dict[str, int]:
-    """Return carried rows by stream; of several readers, the slowest counts."""
-    carried: dict[str, int] = {}
-    for link in links:
-        carried[link.stream] = min(link.rows, carried.get(link.stream, link.rows))
-    return carried
 
 
 def _share(sources: Collection[SourceInfo], taken: dict[str, int]) -> float | None:

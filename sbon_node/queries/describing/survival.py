@@ -12,7 +12,6 @@ from sbon_protocol.api.queries import OperatorInfo, QueryInfo
 from sbon_protocol.api.states import backup_states, query_states
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.api.states.operator_states import RUNNING
-from sbon_protocol.api.streams import SourceInfo
 
 Absence = Callable[[str], str]
 """Returns why membership misses a node, as in "is dead"; empty for one that is there."""
@@ -30,17 +29,12 @@ MAX_NAMED = 6
 """Most losses that the sentence names."""
 
 
-def nobody_is_absent(node: str) -> str:
-    """Return nothing: every node is there."""
-    return ""
-
-
-def with_survival(info: QueryInfo, absence: Absence = nobody_is_absent) -> QueryInfo:
+def with_survival(info: QueryInfo, absence: Absence = lambda node: "") -> QueryInfo:
     """Return the description of a query with what it survives; without it unless the query runs."""
     return msgspec.structs.replace(info, survival=survival_of(info, absence) if info.state == query_states.RUNNING else None)
 
 
-def survival_of(info: QueryInfo, absence: Absence = nobody_is_absent) -> Survival:
+def survival_of(info: QueryInfo, absence: Absence = lambda node: "") -> Survival:
     """Return what the query loses with the disk of each node that has a part in it.
 
     A backup at a node that is missed now counts for nothing: it may be lost already. Sinks, and sources without a backup, are
@@ -82,9 +76,10 @@ def _sources(info: QueryInfo, absence: Absence) -> Iterator[Loss]:
         declared, backup = source.source, source.backup
         if declared.durability != LOCAL and backup is not None and _can_take_over(backup) and not absence(backup.node):
             continue
-        own = f"/{declared.name}" if declared.name != declared.node else ""
-        name = f"{declared.stream}{own}"
-        yield Loss(node=declared.node, part=SOURCE, name=name, why=declared.connector, lost=_is_lost(source))
+        name = declared.stream + (f"/{declared.name}" if declared.name != declared.node else "")
+        yield Loss(
+            node=declared.node, part=SOURCE, name=name, why=declared.connector, lost=source.state.partition(":")[0] == LOST
+        )
 
 
 def _can_take_over(backup: BackupInfo) -> bool:
@@ -108,10 +103,6 @@ def _record(info: QueryInfo) -> Iterator[Loss]:
     copies = len(info.acceptors)
     if copies < SAFE_COPIES:
         yield from (Loss(node=node, part=RECORD, name="", why=f"one of {copies}") for node in info.acceptors)
-
-
-def _is_lost(source: SourceInfo) -> bool:
-    return source.state.partition(":")[0] == LOST
 
 
 def _sentence(losses: Iterable[Loss]) -> str:

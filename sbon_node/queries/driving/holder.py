@@ -17,27 +17,27 @@ from sbon_node.hosting.sources.measurements import MeasurementStore
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.queries import Records, RecordStep
-from sbon_node.queries.describing.describe import Description, delivery_of
+from sbon_node.queries.describing.describe import Description, as_terminal, delivery_of
 from sbon_node.queries.describing.progress import slowest_lag_ms
 from sbon_node.queries.describing.survival import with_survival
-from sbon_node.queries.describing.terminal_description import as_terminal
 from sbon_node.queries.describing.time_series import OLDEST_POINTS, TimeSeries, thinned
 from sbon_node.queries.describing.waits import KnownReasons
+from sbon_node.queries.driving.deploy import QueryHosts
 from sbon_node.queries.driving.duties import Duties, Work
-from sbon_node.queries.driving.notify import notify_of_placement, notify_of_query
-from sbon_node.queries.driving.query_hosts import QueryHosts
 from sbon_node.queries.driving.record_steps import (
     check_placing,
     cleaned,
+    concluded,
     has_begun,
     is_placing,
+    notify_of_placement,
+    notify_of_query,
     refused,
+    restart_text,
     restarted,
     with_last,
     withdrawn,
 )
-from sbon_node.queries.driving.restart_text import restart_text
-from sbon_node.queries.driving.sink_steps import concluded
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.queries import AHEAD, HELD_BACK, QueryInfo
 from sbon_protocol.api.states import query_states
@@ -183,10 +183,7 @@ class QueryHolder:
         return record
 
     async def begin(self, query: str) -> QueryRecord:
-        """Mark the query as running: all parts run or have finished.
-
-        Raises ``query-over`` if the query has ended while they started.
-        """
+        """Mark the query as running: all parts run or have finished. Raises ``query-over`` if it has ended meanwhile."""
 
         def begun(record: QueryRecord) -> QueryRecord | None:
             if has_begun(record):
@@ -344,12 +341,9 @@ class QueryHolder:
 
     async def _carry_out_stop(self, query: str) -> None:
         record = await self._conclude(query, query_states.STOPPED, "stopped by a user")
-        if not record.cleaned:
-            await self._clean_at_first(query)
-
-    async def _clean_at_first(self, query: str) -> None:
-        """Clean once, and go on in the background where that is not enough."""
-        try:
+        if record.cleaned:
+            return
+        try:  # Cleaning goes on in the background where once is not enough.
             missed = await self._clean_once(query)
         except SbonError as error:
             log.warning("clean-waits", query=query, code=error.code, reason=str(error))
@@ -371,7 +365,7 @@ class QueryHolder:
         if record.state not in LIVE:
             return record
         described = await self._described(record, decisions=True)
-        query_usage = query_usage_of(self._context, record, described, self._histories.at_end(query))
+        query_usage = query_usage_of(self._context, record, described, thinned(self._histories.points(query), OLDEST_POINTS))
         last = as_terminal(msgspec.structs.replace(described.info, state=state, reason=reason))
         concluded_record = await self._change(query, partial(concluded, last=last, query_usage=query_usage, lost=lost))
         if concluded_record.state in LIVE:
@@ -483,15 +477,8 @@ class UsageHistories:
         history = self._kept.get(query)
         return [] if history is None else history.points(after_ms)
 
-    def at_end(self, query: str) -> list[QueryUsagePoint]:
-        """Return few enough points to be stored."""
-        return thinned(self.points(query), OLDEST_POINTS)
-
     async def run(self) -> None:
-        """Record points for ever.
-
-        Each point costs a request to every node with a part; if many queries run, they take turns.
-        """
+        """Record points for ever. Each costs a request to every node with a part; if many queries run, they take turns."""
         settings = self._context.settings
         while True:
             await self._context.clock.sleep(settings.history_interval_s)

@@ -87,7 +87,7 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
     chosen = [numbers(capacity[operator.id], number) for operator in problem.operators]
     servers = known.servers(problem)
     busy = [servers.get(node, Server()) for node in known.nodes]
-    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(problem, known), busy)
+    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(known), busy)
     predicted = measured.narrowed(chosen, known.predicted_ms)
     best = solve(measured)
     costs = with_each(measured), with_each(predicted)
@@ -109,13 +109,7 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
 
 
 def alternative(
-    strategy: str,
-    problem: PlacementProblem,
-    hosts: Mapping[str, str],
-    latency_ms: Latency,
-    known: Known,
-    *,
-    probes: int = 0,
+    strategy: str, problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, known: Known, *, probes: int = 0
 ) -> Alternative:
     """Return the placement's cost by these latencies and by the hosts' current free capacity and load."""
     if not set(hosts) >= {operator.id for operator in problem.operators}:
@@ -157,7 +151,7 @@ def turning_point(turn: Turn, known: Known, best: Mapping[str, str], operators: 
     )
 
 
-def _free(problem: PlacementProblem, known: Known) -> Floats:
+def _free(known: Known) -> Floats:
     free = np.full((len(known.nodes), RESOURCES), np.inf)
     number = {node: i for i, node in enumerate(known.nodes)}
     for (_, node), answer in known.answers.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -22,11 +22,18 @@ from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
 from sbon_node.placing import LiveNetworkView
 from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_node.queries.explaining.compare import Known, alternative, turning_point, weigh
-from sbon_node.queries.explaining.knowledge import Knowledge
 from sbon_node.queries.submitting.planning import Planning
 from sbon_node.queries.submitting.reuse import Reuse
 from sbon_protocol.api.adaptation import OFF, Adapt
-from sbon_protocol.api.explanations import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
+from sbon_protocol.api.explanations import (
+    Alternative,
+    BoundCheck,
+    KnownNode,
+    PlacementExplanation,
+    TurningPoint,
+    WeighedLink,
+    WeighedOperator,
+)
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Assignment, Placement
 from sbon_protocol.api.plan import Plan
@@ -113,7 +120,8 @@ class PlacementExplainer:
         chosen = choice.hosts() if isinstance(choice, Placement) else {}
         hosts = dict(subject.hosts) or chosen
         virtual = _virtual(problem, view, choice)
-        candidates = self._candidates(problem, view, virtual, [hosts, *_hosts_of(choice, *outcomes.values())], choice)
+        placements = [hosts, *(one.hosts() for one in (choice, *outcomes.values()) if isinstance(one, Placement))]
+        candidates = self._candidates(problem, view, virtual, placements, choice)
         known = await self._known(problem, view, virtual, candidates)
         away = self._away({*problem.pinned.values(), *hosts.values()}, known)
         # If the host can no longer take the operator, candidates are compared with the strategy's current choice instead.
@@ -124,9 +132,12 @@ class PlacementExplainer:
             now = replace(now, strategy=choice.strategy)
         best = alternative("best of the candidates", problem, weighed.best, view.latency_ms, known)
         current = alternative(subject.goal.strategy, problem, hosts, view.latency_ms, known)
+        reasons = {assignment.operator: assignment.reason for assignment in _assignments(choice)}
         names = [operator.id for operator in problem.operators]
         turning = [turning_point(turn, known, weighed.best, names) for turn in weighed.turning]
         ends = {*problem.pinned.values(), *known.nodes}
+        measured = {one.source.id for one in subject.plan.sources if one.rate.measured}
+        measured |= {one.id for one in subject.plan.operators if one.rate.measured}
         return PlacementExplanation(
             **subject.goal.goal_options(),
             query=subject.query,
@@ -144,14 +155,14 @@ class PlacementExplainer:
                     id=operator.id,
                     node=hosts.get(operator.id, ""),
                     now=chosen.get(operator.id, ""),
-                    reason=_reason_of(choice, operator.id),
+                    reason=reasons.get(operator.id, ""),
                     virtual=virtual.get(operator.id, ()),
                     needs=operator.needs,
                     candidates=tuple(weighed.candidates[operator.id]),
                 )
                 for operator in problem.operators
             ),
-            links=tuple(self._knowledge.links(problem, hosts, _measured_streams(subject.plan))),
+            links=tuple(self._knowledge.links(problem, hosts, measured)),
             strategies=tuple(
                 replace(_compared(name, outcome, problem, view, known), **asdict(self._strategies.profiles[name]))
                 for name, outcome in outcomes.items()
@@ -257,7 +268,7 @@ class PlacementExplainer:
         for row, a in enumerate(nodes):
             settled[row] = [self._knowledge.is_settled(a, b) for b in nodes]
             await view.pause()
-        predicted_ms, known_ms = view.known_ms(nodes, nodes, measured=False), view.latencies_ms(nodes, nodes)
+        predicted_ms, known_ms = view.latencies_ms(nodes, nodes, measured=False), view.latencies_ms(nodes, nodes)
         return Known(nodes, predicted_ms, known_ms, settled, answers, distances)
 
     async def _checks(self, problem: PlacementProblem, view: DryRunView, current: Alternative) -> list[BoundCheck]:
@@ -298,21 +309,8 @@ def _virtual(problem: PlacementProblem, view: DryRunView, choice: Placement | Sb
     return medians | {assignment.operator: assignment.virtual for assignment in _assignments(choice) if assignment.virtual}
 
 
-def _measured_streams(plan: Plan) -> Set[str]:
-    sources = {one.source.id for one in plan.sources if one.rate.measured}
-    return sources | {one.id for one in plan.operators if one.rate.measured}
-
-
 def _assignments(outcome: Placement | SbonError) -> tuple[Assignment, ...]:
     return outcome.assignments if isinstance(outcome, Placement) else ()
-
-
-def _reason_of(outcome: Placement | SbonError, operator: str) -> str:
-    return next((assignment.reason for assignment in _assignments(outcome) if assignment.operator == operator), "")
-
-
-def _hosts_of(*outcomes: Placement | SbonError) -> list[dict[str, str]]:
-    return [outcome.hosts() for outcome in outcomes if isinstance(outcome, Placement)]
 
 
 def _compared(
@@ -354,3 +352,66 @@ class DryRunView(LiveNetworkView):
     async def compute(self, work: Callable[[], T], /) -> T:
         async with self._turns:
             return await super().compute(work)
+
+
+# -- Source and age of the coordinates and latencies that placement uses ----------------------------------------------
+
+AGED = 0.5
+"""A measurement counts as old after this share of the time for which it is used."""
+
+
+class Knowledge:
+    """Source and age of latencies; a measured pair is used for ``fresh_s`` seconds."""
+
+    def __init__(self, context: Context, fresh_s: float) -> None:
+        self._context, self._fresh_s = context, fresh_s
+
+    def is_settled(self, a: str, b: str) -> bool:
+        """Return whether the latency between the nodes is measured recently."""
+        known, age_s = self.source(a, b)
+        return known in ("self", "probes") or (known == "measured" and age_s is not None and age_s <= AGED * self._fresh_s)
+
+    def source(self, a: str, b: str) -> tuple[str, float | None]:
+        """Return source and age of the latency estimate; of two coordinates, the older age counts."""
+        directory = self._context.directory
+        known = directory.estimate_rtt_ms(a, b).source
+        if known == "measured" and (measured := directory.known((a, b))) is not None:
+            return known, self._context.clock.now() - measured.at
+        if known != "coordinates":
+            return known, None
+        ages = [age_s for node in (a, b) if (age_s := directory.coordinate_age_s(node)) is not None]
+        return known, max(ages, default=None)
+
+    def dated(self, turn: TurningPoint) -> TurningPoint:
+        known, age_s = self.source(turn.a, turn.b)
+        return replace(turn, known=known, age_s=age_s)
+
+    def links(self, problem: PlacementProblem, hosts: Mapping[str, str], measured: Container[str]) -> list[WeighedLink]:
+        """Return the links of a placement; ``measured`` are the streams whose rate is."""
+        at = {**problem.pinned, **hosts}
+        links = []
+        for edge in problem.edges:
+            if edge.source in at and edge.target in at:
+                a, b = at[edge.source], at[edge.target]
+                known, age_s = self.source(a, b)
+                links.append(
+                    WeighedLink(
+                        source=edge.source,
+                        target=edge.target,
+                        source_node=a,
+                        target_node=b,
+                        rate_bytes_s=edge.rate_bytes_s,
+                        rate_measured=edge.source in measured,
+                        latency_ms=self._context.directory.estimate_rtt_ms(a, b).one_way_ms,
+                        known=known,
+                        age_s=age_s,
+                    )
+                )
+        return links
+
+    def node(self, node: str) -> KnownNode:
+        coordinate = self._context.directory.coordinate(node)
+        if coordinate is None:
+            return KnownNode(node=node, vector=None)
+        age_s = self._context.directory.coordinate_age_s(node)
+        return KnownNode(node=node, vector=coordinate.vector, height_ms=coordinate.height, load_ms=coordinate.load, age_s=age_s)

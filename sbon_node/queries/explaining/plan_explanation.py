@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from sbon_node.connectors.sources.result import query_of
+from sbon_node.context import Context
+from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.model.measurements import Measurement
-from sbon_node.queries.describing.terminal_description import state_of_component
+from sbon_node.queries.describing.describe import state_of_component
+from sbon_node.queries.describing.lookup import QueryLookup
+from sbon_node.queries.submitting.planning import Planning
+from sbon_node.queries.submitting.reuse import Reuse
 from sbon_protocol.api.explanations import ExplainedComponent, ExplainedLink, Explanation, Flow
 from sbon_protocol.api.plan import Plan, PlannedOperator, PlannedSource, Rate
-from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.queries import OperatorInfo, QueryInfo, QuerySpec
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import source_states
 from sbon_protocol.api.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.api.usage import LinkUsage, QueryUsage
+from sbon_protocol.errors import SbonError
 
 Latency = Callable[[str, str], float | None]
 """One-way latency between two nodes, in milliseconds; None if unknown."""
@@ -70,7 +77,9 @@ def explained(
         for component in components.values()
         for read in component.reads
     )
-    off = _off(components.values())
+    # How many times the operators' estimates were too high or too low.
+    ratios = (component.ratio for component in components.values() if component.kind == "operator")
+    off = [max(ratio, 1 / ratio) for ratio in ratios if ratio]
     direct = [(p, latency_ms(p.source.node, consumer)) for p in plan.sources if p.source.node != consumer]
     return Explanation(
         query=query,
@@ -92,8 +101,7 @@ def explained(
 
 
 def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedComponent:
-    source = planned.source
-    measured = Flow()
+    source, estimate, measured = planned.source, planned.estimate or planned.rate, Flow()
     if info is not None:
         row_bytes = info.bytes / info.rows if info.rows else None
         measured = Flow(rows_s=info.rows_s, bytes_s=info.bytes_s, row_bytes=row_bytes)
@@ -105,10 +113,10 @@ def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedCompone
         reason=info.trouble if info is not None else "",
         result_of=name_of(query_of(source)),
         signature=source.id,
-        estimated=_flow(planned.estimate or planned.rate),
+        estimated=_flow(estimate),
         measured=measured,
         remembered=planned.rate.measured,
-        ratio=_ratio((planned.estimate or planned.rate).rows_s, measured.rows_s),
+        ratio=estimate.rows_s / measured.rows_s if measured.rows_s else None,
         late=info.late if info is not None else None,
         rows=info.rows if info is not None else None,
         watermark_ms=info.watermark_ms if info is not None else None,
@@ -128,7 +136,7 @@ def _operator(
     reads = tuple(spec.stream for spec in planned.inputs)
     measured, ratio = Flow(), planned.earlier_ratio
     estimated = _flow(estimates[planned.id], [estimates[read] for read in reads])
-    stats = info.stats if info is not None else None
+    stats, unreported = info.stats if info is not None else None, PLANNED if query_state == PLANNED else UNREACHABLE
     if stats is not None:
         counted = Measurement(
             rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out, estimated=estimated.selectivity
@@ -144,7 +152,7 @@ def _operator(
         id=planned.id,
         kind="operator",
         node=node,
-        state=_operator_state(info, query_state),
+        state=state_of_component(info.state, query_state) if info is not None else unreported,
         reason=info.reason if info is not None else "",
         reads=reads,
         fragment=planned.fragment,
@@ -164,22 +172,6 @@ def _operator(
         state_mb=planned.state_mb if planned.has_state else None,
         move=info.move if info is not None else None,
     )
-
-
-def _ratio(estimated: float, measured: float | None) -> float | None:
-    return estimated / measured if measured else None
-
-
-def _off(components: Iterable[ExplainedComponent]) -> list[float]:
-    """Return how many times the operators' estimates were too high or too low."""
-    ratios = (component.ratio for component in components if component.kind == "operator")
-    return [max(ratio, 1 / ratio) for ratio in ratios if ratio]
-
-
-def _operator_state(info: OperatorInfo | None, query_state: str) -> str:
-    if info is None:
-        return PLANNED if query_state == PLANNED else UNREACHABLE
-    return state_of_component(info.state, query_state)
 
 
 def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:
@@ -212,6 +204,7 @@ def _link(
     source: ExplainedComponent, target: ExplainedComponent, bytes_s: float, latency_ms: Latency, queries: int, mean: _Mean
 ) -> ExplainedLink:
     one_way_ms = 0.0 if source.node == target.node else latency_ms(source.node, target.node)
+    usage = _usage(bytes_s, one_way_ms)
     return ExplainedLink(
         stream=source.id,
         source_node=source.node,
@@ -219,16 +212,11 @@ def _link(
         target_node=target.node,
         latency_ms=one_way_ms,
         bytes_s=bytes_s,
-        usage=_part(_usage(bytes_s, one_way_ms), queries),
+        usage=None if usage is None else usage / queries,
         measured_bytes_s=source.measured.bytes_s,
         measured_usage=mean.of_link(source.id, source.node, target.node),
         queries=queries,
     )
-
-
-def _part(usage: float | None, queries: int) -> float | None:
-    """Return the part of the usage that one of several queries bears."""
-    return None if usage is None else usage / queries
 
 
 def _usage(bytes_s: float | None, one_way_ms: float | None) -> float | None:
@@ -253,3 +241,89 @@ def _in_order(components: Mapping[str, ExplainedComponent], sink: str) -> list[E
 
     walk(sink)
     return list(ordered.values())
+
+
+# -- Explanations of queries, and of submissions ----------------------------------------------------------------------
+
+
+class Explainer:
+    """Collects and combines the data of an explanation. Raises :class:`SbonError` as a submission does."""
+
+    def __init__(self, context: Context, planning: Planning, lookup: QueryLookup, sources: SourceHost, reuse: Reuse) -> None:
+        self._context, self._planning, self._lookup, self._sources = context, planning, lookup, sources
+        self._reuse = reuse
+
+    async def plan(self, question: QuerySpec) -> Explanation:
+        """Explain a query that could be submitted, at the strategy's current placement; reserve nothing."""
+        question.check()
+        consumer = self._planning.consumer(question.consumer)
+        plan = await self._planning.plan(question, "q")
+        plan = await self._reuse.shared(plan, question, "q", consumer)
+        placement, sources = await asyncio.gather(
+            self._planning.place(plan, question, consumer, adapt=self._planning.adaptation(question)), self._described(plan)
+        )
+        return explained(
+            plan,
+            sql=question.sql,
+            strategy=question.strategy,
+            consumer=consumer,
+            hosts=placement.hosts(),
+            latency_ms=self._latency_ms,
+            sources=sources,
+            operators={},
+        )
+
+    async def query(self, query_id: str) -> Explanation:
+        """Explain a query of the cluster in its current or last state."""
+        info, query_usage = await self._lookup.show(query_id)
+        if info.plan is None or info.placement is None:
+            raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
+        latencies = _latencies_of(info, query_usage)
+
+        def latency_ms(source: str, target: str) -> float | None:
+            return latencies.get((source, target), self._latency_ms(source, target))
+
+        return explained(
+            info.plan,
+            sql=info.sql,
+            strategy=info.strategy,
+            consumer=info.consumer,
+            hosts=info.hosts(),
+            latency_ms=latency_ms,
+            sources=await self._described(info.plan),
+            operators={operator.id: operator for operator in (*info.operators, *info.shared)},
+            query=info.id,
+            uid=info.uid,
+            state=info.state,
+            reason=info.reason,
+            taken=info.rows,
+            sink_lost=info.sink_lost,
+            usage=query_usage,
+            life_ms=query_usage.at_ms - info.submitted_ms,
+        )
+
+    async def _described(self, plan: Plan) -> dict[str, SourceInfo]:
+        """Describe sources by id; skip dropped streams, and streams declared again under their names."""
+        names = sorted({planned.source.stream for planned in plan.sources})
+        described = await asyncio.gather(*(self._sources_of(name) for name in names))
+        return {info.source.id: info for infos in described for info in infos}
+
+    async def _sources_of(self, name: str) -> Iterable[SourceInfo]:
+        try:
+            return (await self._sources.describe(name)).sources
+        except SbonError as error:
+            if error.code != "unknown-stream":
+                raise
+            return ()
+
+    def _latency_ms(self, source: str, target: str) -> float | None:
+        return self._context.directory.estimate_rtt_ms(source, target).one_way_ms
+
+
+def _latencies_of(info: QueryInfo, query_usage: QueryUsage) -> dict[tuple[str, str], float]:
+    """Return latencies as the links' nodes report them, if known."""
+    baseline = {(line.source_node, line.target_node): line.latency_ms for line in query_usage.baseline}
+    links = {(link.source_node, link.target_node): link.latency_ms for link in info.links}
+    return {
+        path: latency_ms for latencies in (baseline, links) for path, latency_ms in latencies.items() if latency_ms is not None
+    }

@@ -19,15 +19,14 @@ from sbon_node.connectors.sinks.follow import rows_of
 from sbon_node.context import Context
 from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.model.frames import Frame
-from sbon_node.queries.describing.lookup import QueryLookup
-from sbon_node.queries.sinks.sink_requests import SinkRequests
+from sbon_node.queries.describing.lookup import QueryLookup, ask_for_queries, decoded
+from sbon_node.queries.sinks.further_sinks import SinkRequests
 from sbon_protocol.api.delivery import FOLLOW, Finished, Rows
-from sbon_protocol.api.queries import ForeignComponent, QueryInfo, SinkRequest, SinkSpec
+from sbon_protocol.api.queries import QueryInfo, SinkRequest, SinkSpec
 from sbon_protocol.api.query_ids import name_of, part_of
 from sbon_protocol.api.states.query_states import LIVE
-from sbon_protocol.calls import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows, ListQueries, QueryRecords
-from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.calls import AcknowledgeRows, FollowedRows, FollowRows
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 
@@ -184,11 +183,12 @@ class Follows:
     async def _find(self, query: str) -> str | Finished:
         """Return the node of the query's sink, or the query's end. Raises ``not-followable``, and if no node knows the query."""
         members = [member.name for member in self._context.membership.members() if not self._context.presence.away(member.name)]
-        asking = [asyncio.ensure_future(self._ask(name, query)) for name in members]
+        asking = [asyncio.ensure_future(ask_for_queries(self._context, name, query)) for name in members]
         ended: QueryInfo | None = None
         try:
             for answered in asyncio.as_completed(asking):
-                queries, components = await answered
+                answer = await answered
+                queries, components = answer.queries or (), answer.components
                 live = next((info for info in queries if info.state in LIVE), None)
                 sink = next((one.node for one in components if one.component == f"{one.query}.sink"), None)
                 if live is not None or sink is not None:
@@ -212,17 +212,6 @@ class Follows:
             del self._consumers[next(iter(self._consumers))]
         return consumer
 
-    async def _ask(self, node: str, query: str) -> tuple[list[QueryInfo], list[ForeignComponent]]:
-        timeout_s = self._context.settings.component_timeout_s
-        try:
-            answer = await self._context.ask(node, ListQueries(query=query), QueryRecords, timeout_s=timeout_s)
-            queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
-            components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.components]
-        except (SbonError, ProtocolError) as error:
-            self._context.counters.refuse("queries-not-listed", node=node, reason=str(error))
-            return [], []
-        return queries, [one for one in components if one.node == node]
-
 
 class _Relay:
     """One following of a query whose sink is at the node ``consumer``."""
@@ -241,10 +230,12 @@ class _Relay:
             self._query, self._holds = answer.query, True
             for sent in answer.frames:
                 at[sent.stream] = sent.number
-                frame = _frame_of(sent, context.membership.clocks.own_ms(sent.born_ms, self._consumer))
+                born_ms = context.membership.clocks.own_ms(sent.born_ms, self._consumer)
+                at_sink = {name: getattr(sent, name) for name in ("stream", "number", "payload", "watermark_ms")}
+                frame = Frame(**at_sink, rows=0, born_ms=born_ms)
                 yield await rows_of(frame, context.clock, context.computing)
             if answer.end is not None and not answer.frames:
-                yield _end_of(answer)
+                yield decoded(answer.end, Finished)
                 return
 
     async def hold(self) -> None:
@@ -265,24 +256,6 @@ class _Relay:
         call = FollowRows(query=self._query, follower=self.follower, after=dict(after or {}), purpose=purpose, wait_s=wait_s)
         timeout_s = wait_s + _PATIENCE * self._context.settings.call_timeout_s
         return await self._context.ask(self._consumer, call, FollowedRows, timeout_s=timeout_s)
-
-
-def _frame_of(sent: FollowedFrame, born_ms: int) -> Frame:
-    return Frame(
-        stream=sent.stream,
-        number=sent.number,
-        payload=sent.payload,
-        rows=0,
-        watermark_ms=sent.watermark_ms,
-        born_ms=born_ms,
-    )
-
-
-def _end_of(answer: FollowedRows) -> Finished:
-    try:
-        return decode_record(answer.end, Finished)
-    except ProtocolError as error:
-        raise SbonError("bad-answer", str(error), where="query", hint="do all nodes run the same version?") from error
 
 
 def _unreachable(consumer: str, error: SbonError) -> SbonError:

@@ -12,18 +12,23 @@ import msgspec
 import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.connectors.access.secrets import check_no_secrets
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.context import Context
-from sbon_node.hosting.components import SinkOrder
+from sbon_node.hosting.components import SinkOrder, new_claim
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.presence import AS_SINK
-from sbon_node.ownership.acceptors import QUERY_OVER
+from sbon_node.ownership.acceptors import QUERY_OVER, in_turn
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.queries import Records
-from sbon_node.queries.describing.further_reports import recorded_sink
-from sbon_node.queries.driving import deploy, sink_steps
+from sbon_node.queries.describing.describe import recorded_sink
+from sbon_node.queries.describing.lookup import Kept, QueryLookup, decoded
+from sbon_node.queries.driving import deploy, record_steps
+from sbon_node.queries.driving.deploy import QueryHosts
 from sbon_node.queries.driving.holder import QueryHolder
-from sbon_node.queries.driving.query_hosts import QueryHosts
+from sbon_node.queries.submitting.planning import Planning
 from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.api.states import further_sink_states, query_states
 from sbon_protocol.api.states.further_sink_states import READS
@@ -66,7 +71,7 @@ class FurtherSinks:
         request.check()
         self._opening[call.claim] = None
         try:
-            step = partial(sink_steps.added, request=request, node=request.consumer or caller.node, claim=call.claim)
+            step = partial(record_steps.added, request=request, node=request.consumer or caller.node, claim=call.claim)
             await self._records.change(call.query, step)
             try:
                 await self._open(call.query, call.claim)
@@ -75,11 +80,15 @@ class FurtherSinks:
                 raise
         finally:
             del self._opening[call.claim]
-        return await self._shown(call.query, call.claim)
+        record = await self._book.read(call.query)
+        one = record_steps.by_claim(record, call.claim)
+        if one is None:
+            raise SbonError(QUERY_OVER, "the sink was removed meanwhile", where=call.query)
+        return QuerySink(sink=await self._info(record, one))
 
     async def _open(self, query: str, claim: str) -> None:
         record = await self._book.read(query)
-        one = sink_steps.by_claim(record, claim)
+        one = record_steps.by_claim(record, claim)
         if one is None or one.state == further_sink_states.REMOVING or record.state != query_states.RUNNING:
             raise SbonError(QUERY_OVER, "the sink was removed, or its query has ended, while it was opened", where=query)
         register = await self._operators.place_sink(record, one)
@@ -87,7 +96,7 @@ class FurtherSinks:
         call = AddSink(sink=order, acceptors=self._records.acceptors(query))
         timeout_s = self._context.settings.call_timeout_s * OPENING_CALLS
         begun = await self._context.ask(one.node, call, SinkAdded, timeout_s=timeout_s)
-        after = (await self._records.change(query, partial(sink_steps.opened, claim=claim, rows=begun.rows))).after
+        after = (await self._records.change(query, partial(record_steps.opened, claim=claim, rows=begun.rows))).after
         if after.state != query_states.RUNNING:
             raise SbonError(QUERY_OVER, "the query has ended while the sink was opened", where=query)
         log.info("sink-added", sink=one.component, node=one.node, begins_after=begun.rows)
@@ -105,23 +114,16 @@ class FurtherSinks:
 
     async def _remove(self, call: RemoveQuerySink, caller: Caller) -> QuerySink:
         record = await self._book.read(call.query)
-        one = sink_steps.named(record, call.sink)
+        one = record_steps.named(record, call.sink)
         if call.claim not in ("", one.claim):
             raise SbonError("unknown-sink", f"that sink {call.sink} has gone", where="sink")
         shown = QuerySink(sink=await self._info(record, one))
         await self._records.change(
-            call.query, partial(sink_steps.sink_ended, claim=one.claim, state=further_sink_states.REMOVING, reason="removed")
+            call.query, partial(record_steps.sink_ended, claim=one.claim, state=further_sink_states.REMOVING, reason="removed")
         )
         log.info("sink-removed", sink=one.component)
         await self._clear(call.query, one.claim)
         return shown
-
-    async def _shown(self, query: str, claim: str) -> QuerySink:
-        record = await self._book.read(query)
-        one = sink_steps.by_claim(record, claim)
-        if one is None:
-            raise SbonError(QUERY_OVER, "the sink was removed meanwhile", where=query)
-        return QuerySink(sink=await self._info(record, one))
 
     async def _info(self, record: QueryRecord, one: FurtherSink) -> SinkInfo:
         info = await self._book.describe(record)
@@ -131,14 +133,14 @@ class FurtherSinks:
 
     async def ended(self, record: QueryRecord, call: ReportState, node: str) -> None:
         """Store that a component at ``node`` has finished or failed; a query ends with its last sink, or with an error."""
-        further = sink_steps.by_component(record, call.component)
+        further = record_steps.by_component(record, call.component)
         is_first = call.component == record.sink_component
         if further is None and (not is_first or call.state != query_states.FINISHED or not record.more_sinks):
             await self._book.finish(record, call, node)
             return
-        step = sink_steps.first_finished
+        step = record_steps.first_finished
         if further is not None:
-            step = partial(sink_steps.sink_ended, claim=further.claim, state=call.state, reason=call.reason)
+            step = partial(record_steps.sink_ended, claim=further.claim, state=call.state, reason=call.reason)
         after = (await self._records.change(record.id, step)).after
         if further is not None:
             log.info("further-sink-ended", sink=call.component, state=call.state, reason=call.reason)
@@ -147,21 +149,21 @@ class FurtherSinks:
             self._tasks.start(f"clear {further.claim}", self._clear_later(record.id, further.claim))
 
     async def _finish(self, record: QueryRecord) -> None:
-        if sink_steps.is_done(record):
+        if record_steps.is_done(record):
             done = ReportState(query=record.id, component=record.sink_component, state=further_sink_states.FINISHED, reason="")
             await self._book.finish(record, done, record.consumer)
 
     async def _end(self, query: str, claim: str, reason: str) -> None:
         """Remove a sink that was not opened, or that nobody follows any more."""
         log.info("sink-ends", query=query, reason=reason)
-        step = partial(sink_steps.sink_ended, claim=claim, state=further_sink_states.REMOVING, reason=reason)
+        step = partial(record_steps.sink_ended, claim=claim, state=further_sink_states.REMOVING, reason=reason)
         try:
             await self._records.change(query, step)
         except SbonError as error:
             check_cancelled()
             log.info("sink-end-waits", query=query, code=error.code, reason=str(error))
-            return
-        await self._clear_later(query, claim)
+        else:
+            await self._clear_later(query, claim)
 
     async def _clear_later(self, query: str, claim: str) -> None:
         """End a sink that has failed or is being removed; the leader tries again where that fails."""
@@ -177,14 +179,14 @@ class FurtherSinks:
         Hosts that do not answer learn of it by the register.
         """
         record = await self._book.read(query)
-        one = sink_steps.by_claim(record, claim)
+        one = record_steps.by_claim(record, claim)
         if one is None or record.state != query_states.RUNNING:
             return
         await self._operators.end_sink(record, one)
         hosts = self._hosts.known(record)
         nodes = {one.node, *(hosts[stream] for stream in record.plan.outputs)}
         await deploy.end_sink(self._context, record, one, nodes)
-        after = (await self._records.change(query, partial(sink_steps.cleared, claim=claim))).after
+        after = (await self._records.change(query, partial(record_steps.cleared, claim=claim))).after
         await self._finish(after)
 
     # -- the leader's looks -------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ class FurtherSinks:
 
     async def _look(self, record: QueryRecord) -> None:
         try:
-            for one in sink_steps.to_clear(record):
+            for one in record_steps.to_clear(record):
                 await self._clear(record.id, one.claim)
             for one in record.more_sinks:
                 await self._look_after(record, one)
@@ -224,8 +226,9 @@ class FurtherSinks:
             await self._end(record.id, one.claim, f"{one.node}, at which it was followed, is gone")
             return
         if self._lasts(one, "lost", gone in ("left", "lost-disk") or await self._is_lost(record, one), settings.call_timeout_s):
-            reason = f"{one.node} has left, or has lost its data"
-            await self._fail(record.id, one.claim, reason)
+            step = partial(record_steps.sink_ended, claim=one.claim, state=further_sink_states.FAILED)
+            await self._records.change(record.id, partial(step, reason=f"{one.node} has left, or has lost its data"))
+            await self._clear(record.id, one.claim)
 
     async def _is_lost(self, record: QueryRecord, one: FurtherSink) -> bool:
         """Return whether the sink's node says that it does not know it; asked for seldom."""
@@ -237,11 +240,6 @@ class FurtherSinks:
         info = await self._book.describe(record)
         return any(shown.id == one.part and shown.state == LOST for shown in info.sinks)
 
-    async def _fail(self, query: str, claim: str, reason: str) -> None:
-        step = partial(sink_steps.sink_ended, claim=claim, state=further_sink_states.FAILED, reason=reason)
-        await self._records.change(query, step)
-        await self._clear(query, claim)
-
     def _lasts(self, one: FurtherSink, trouble: str, holds: bool, for_s: float) -> bool:
         """Return whether this leader has seen the sink in that trouble for so long."""
         if not holds:
@@ -249,3 +247,46 @@ class FurtherSinks:
             return False
         now = self._context.clock.now()
         return now - self._since_s.setdefault((one.claim, trouble), now) >= for_s
+
+
+# -- Users' requests: any node takes them, and passes them on to a node that keeps the query's record -----------------
+
+PASSES_ON = frozenset({"peer-unreachable", "node-away", "unknown-node", "record-unknown"})
+"""Codes of a node after which another one that keeps the record is asked."""
+
+
+class SinkRequests:
+    """Adds sinks to queries of the cluster, and removes them."""
+
+    def __init__(self, context: Context, lookup: QueryLookup, planning: Planning, settings: ConnectorSettings) -> None:
+        self._context, self._lookup, self._planning, self._settings = context, lookup, planning, settings
+
+    async def add(self, query: str, request: SinkRequest) -> SinkInfo:
+        """Add a sink to a query, by uid or name; return it once it is open. A refusal leaves nothing behind.
+
+        Raises ``query-over``, ``too-many-sinks``, ``not-retained``, and as a submission with that sink does.
+        """
+        self._context.drained.check()
+        request.check()
+        check_no_secrets(request.sink.options)
+        consumer = self._planning.consumer(request.consumer)
+        if consumer == self._context.name:
+            check_sink(request.sink.kind, request.sink.options, self._settings)
+        asked = msgspec.structs.replace(request, consumer=consumer)
+        kept = await self._lookup.keepers(query)
+        return await self._first(kept, AddQuerySink(query=kept.uid, request=asked, claim=new_claim(self._context.rng)))
+
+    async def remove(self, query: str, sink: str, claim: str = "") -> SinkInfo:
+        """Remove a further sink from a query; return its last state. Raises ``unknown-sink``, ``bad-sink``."""
+        kept = await self._lookup.keepers(query)
+        return await self._first(kept, RemoveQuerySink(query=kept.uid, sink=sink, claim=claim))
+
+    async def _first(self, kept: Kept, call: AddQuerySink | RemoveQuerySink) -> SinkInfo:
+        """Return the answer of the first node that gives one; a repeated call does no harm."""
+        timeout_s = self._context.settings.call_timeout_s * (OPENING_CALLS + 2)
+
+        async def ask(node: str) -> SinkInfo:
+            answer = await self._context.ask(node, call, QuerySink, timeout_s=timeout_s)
+            return decoded(answer.sink, SinkInfo, node)
+
+        return await in_turn(self._context, kept.nodes, ask, is_final=lambda error: error.code not in PASSES_ON)

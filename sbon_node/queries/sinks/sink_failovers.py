@@ -18,10 +18,9 @@ from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.overlay.presence import AS_SINK
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.queries import Records
-from sbon_node.queries.driving.deploy import sink_order
+from sbon_node.queries.driving.deploy import QueryHosts, sink_order
 from sbon_node.queries.driving.holder import QueryHolder
-from sbon_node.queries.driving.notify import notify_of_query
-from sbon_node.queries.driving.query_hosts import QueryHosts
+from sbon_node.queries.driving.record_steps import notify_of_query
 from sbon_protocol.api.states import query_states
 from sbon_protocol.calls import TakeOverSink
 from sbon_protocol.errors import SbonError

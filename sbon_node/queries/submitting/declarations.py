@@ -17,6 +17,7 @@ from sbon_protocol.errors import SbonError
 CheckUnread = Callable[[str], Awaitable[None]]
 """Raises ``stream-in-use`` while a query reads the stream."""
 OVER = frozenset({"unknown-query", "query-over", "record-unknown"})
+"""Codes of a query of which nothing is left to stop."""
 StopQuery = Callable[[str], Awaitable[object]]
 
 
@@ -64,7 +65,11 @@ class Declarations:
         await self._check_unread(name)
         for source in entry.sources:
             if query := query_of(source):
-                await self._end(query)
+                try:
+                    await self._stop(query)
+                except SbonError as error:
+                    if error.code not in OVER:
+                        raise
         if name in self._catalogue.entries:
             await self._catalogue.drop(name)
 
@@ -75,11 +80,3 @@ class Declarations:
         if readers:
             views = f"view{'s' if len(readers) > 1 else ''} {', '.join(readers)}"
             raise SbonError("stream-in-use", f"{name} is read by the {views}", where="stream", hint="drop them first")
-
-    async def _end(self, query: str) -> None:
-        """Stop a query; of one that is over nothing is left to stop."""
-        try:
-            await self._stop(query)
-        except SbonError as error:
-            if error.code not in OVER:
-                raise

@@ -1,16 +1,19 @@
-"""Planning of a query over this node's catalogue and its placement on the live network.
-
-Reserves and changes nothing.
-"""
+"""Planning of a query over this node's catalogue and its placement on the live network. Reserves and changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from sbon_node.base.clock import Clock
+from sbon_node.connectors.sources.event_time import LAST_MS
 from sbon_node.context import Context
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.sources.measurements import MeasurementStore
@@ -24,24 +27,22 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies, Strategy
 from sbon_node.placing import LiveNetworkView
 from sbon_node.planning.process.planner import Analyse, PlanRequest
-from sbon_node.queries.submitting.beginnings import beginning_now
-from sbon_node.queries.submitting.step_times import StepTimes
 from sbon_protocol.api.adaptation import OFF, Adapt, adapted
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.durability import Durability
 from sbon_protocol.api.placement import Placement
-from sbon_protocol.api.plan import Plan, ProposedPlan
+from sbon_protocol.api.plan import Plan, PlannedSource, ProposedPlan
 from sbon_protocol.api.queries import QuerySpec
+from sbon_protocol.api.sharing import StreamOffer
 from sbon_protocol.api.strategies import Goal
+from sbon_protocol.calls import AskStreams, StreamOffers
+from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
 
 
 class Planning:
-    """Planning shared by submission and explanation.
-
-    Every method raises :class:`SbonError` for a request that it refuses.
-    """
+    """Planning shared by submission and explanation. Every method raises :class:`SbonError` for a request that it refuses."""
 
     def __init__(
         self,
@@ -176,3 +177,72 @@ class Planning:
 async def _unanalysed(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
     """Refuse: all streams of the text are known by now."""
     raise SbonError("engine-failed", "no engine is asked", where=fragment)
+
+
+# -- Where a query from now on begins: after all that its sources have when they are asked ----------------------------
+
+RESULT = "query"
+"""The connector of results of queries, whose watermark says nothing of the rows that they have had."""
+
+
+class Beginning(NamedTuple):
+    """The earliest event time that counts, None for any, and the last frame of each source, by id, that is not read."""
+
+    since_ms: int | None
+    starts: Mapping[str, int]
+
+
+async def beginning_now(context: Context, catalogue: Catalogue, plan: Plan) -> Beginning:
+    """Ask the nodes of the plan's sources for their newest frames; raise :class:`SbonError` if one does not answer."""
+    offers = await asyncio.gather(*(_ask(context, planned) for planned in plan.sources))
+    times, starts = list[int](), dict[str, int]()
+    for planned, offer in zip(plan.sources, offers, strict=True):
+        source = planned.source
+        if offer.watermark_ms is not None:
+            times.append(offer.watermark_ms + catalogue.entry(source.stream).declaration.delay_ms)
+        if offer.greatest_ms is not None:
+            times.append(offer.greatest_ms)
+        if source.connector != RESULT:
+            starts[source.id] = max(0, offer.latest - offer.ended)
+    if not times and any(offer.ended for offer in offers):
+        times = [LAST_MS]
+    return Beginning(min(max(times) + 1, LAST_MS) if times else None, starts)
+
+
+async def _ask(context: Context, planned: PlannedSource) -> StreamOffer:
+    source = planned.source
+    answer = await context.ask(source.node, AskStreams(streams=(source.id,)), StreamOffers)
+    offers: list[StreamOffer] = [decode_record(value, StreamOffer) for value in answer.offers]
+    found = next((offer for offer in offers if offer.stream == source.id), None)
+    if found is None:
+        reason = f"{source.node} does not run {source.stream}/{source.name} yet"
+        raise SbonError("source-starting", reason, where="begin", hint="try again in a moment")
+    return found
+
+
+# -- Times of the steps of a submission -------------------------------------------------------------------------------
+
+
+class StepTimes:
+    """Adds up the seconds of named steps. A step inside another counts for itself only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._inside: list[float] = []
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Measure the body. Bodies nest, but do not run side by side."""
+        began_s = self._clock.now()
+        self._inside.append(0.0)
+        try:
+            yield
+        finally:
+            took_s = self._clock.now() - began_s
+            self._seconds[name] += took_s - self._inside.pop()
+            if self._inside:
+                self._inside[-1] += took_s
+
+    def seconds(self) -> dict[str, float]:
+        return dict(self._seconds)

@@ -1,4 +1,4 @@
-"""Submission: parse, estimate, place the whole query, reserve, start; or leave nothing behind.
+"""Submission: parse, estimate, place the whole query, reserve, start, or leave nothing behind; and again for lost queries.
 
 Source: docs/design.md, section 10.
 """
@@ -8,31 +8,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 import structlog
 
+from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.connectors.sinks.results import STREAM
-from sbon_node.context import Context
+from sbon_node.context import PASSING, Context, backoff_of
 from sbon_node.hosting.components import new_claim
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor, State
 from sbon_node.ownership.names import NameRecord, QueryNames
 from sbon_node.ownership.operators import OperatorRegisters
+from sbon_node.ownership.queries import Records
 from sbon_node.placement.strategies.registry import Strategy
+from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_node.queries.driving import deploy
 from sbon_node.queries.driving.deploy import NotStartedError
 from sbon_node.queries.driving.holder import QueryHolder
-from sbon_node.queries.driving.record_steps import end_error, has_begun, in_place_of
+from sbon_node.queries.driving.record_steps import end_error, has_begun, in_place_of, restarted, sink_of_restart
 from sbon_node.queries.submitting.hooks import SubmissionHook
-from sbon_node.queries.submitting.planning import Planning
+from sbon_node.queries.submitting.planning import Planning, StepTimes
 from sbon_node.queries.submitting.reuse import Reuse
-from sbon_node.queries.submitting.step_times import StepTimes
 from sbon_protocol.api.plan import Plan
-from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
+from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, SinkSpec, Submission
 from sbon_protocol.api.query_ids import name_of, new_name, new_uid, uid_of
 from sbon_protocol.api.states import query_states
 from sbon_protocol.errors import SbonError
@@ -145,15 +148,16 @@ class Submitter:
         except BaseException:
             await self._reuse.give_back(plan.shared, uid)
             raise
-        naming = asyncio.ensure_future(self._named(name, NameRecord(uid, context.name), found))
-        # Other registers take round trips as well, in which the query is placed and started.
-        stored = [naming]
+        # Registers take round trips, in which the query is placed and started.
+        stored = list[asyncio.Task[None]]()
+        if found is not None:
+            stored.append(asyncio.ensure_future(self._names.take(name, NameRecord(uid, context.name), found)))
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
             record = await self._place(record, times, stored, silent, instead, sink_follows=follows)
-            if naming.done():
-                await naming
+            if found is not None and stored[0].done():
+                await stored[0]
             if record.placement is not None and record.placement.reason:
                 yield Progress(step="placed", message=record.placement.reason)
             for assignment in record.placement.assignments if record.placement else ():
@@ -243,11 +247,6 @@ class Submitter:
         if error is not None and not isinstance(error, SbonError):
             log.error("undo-failed", task=task.get_name(), exc_info=error)
 
-    async def _named(self, name: str, holder: NameRecord, found: asyncio.Future[State | None] | None) -> None:
-        """Take the name, if the user chose it."""
-        if found is not None:
-            await self._names.take(name, holder, found)
-
     def _record(self, submission: Submission, name: str, uid: str, consumer: str, plan: Plan) -> QueryRecord:
         return QueryRecord(
             id=uid,
@@ -294,13 +293,7 @@ class Submitter:
         for number in range(self._context.settings.placement_rounds):
             with times.step("place"):
                 placement = await self._planning.place(
-                    record.plan,
-                    record,
-                    record.consumer,
-                    refused,
-                    adapt=record.adapt,
-                    sink_follows=sink_follows,
-                    instead=instead,
+                    record.plan, record, record.consumer, refused, adapt=record.adapt, sink_follows=sink_follows, instead=instead
                 )
             hosts = {**record.hosts, **placement.hosts()}
             consumer = hosts[record.plan.outputs[0]] if sink_follows else record.consumer
@@ -336,3 +329,74 @@ def _not_started(failures: list[NotStartedError], last: SbonError) -> SbonError:
     first = failures[0]
     others = tuple(str(error) for error in (*failures[1:], last))
     return SbonError(first.code, first.message, where=first.where, hint=first.hint, details=others)
+
+
+# -- Queries that begin anew from their sources -----------------------------------------------------------------------
+
+WAITS = PASSING | {"node-away", "unknown-node", "peer-unreachable", "no-majority", "too-many-queries"}
+"""Codes of refusals that pass once nodes are back, or have room."""
+
+
+class Restarts:
+    """Looks from time to time for lost queries that this node drives, and submits them again.
+
+    All parts are new, under a new uid: whatever follows a lost operator has shown rows that cannot be repeated alike, and the
+    frames that its inputs have been read by others are deleted. The old query fails first, and its record says that a restart is
+    due. The leader of that record submits the query again, until it is accepted or refused for good. A source must still have
+    frame 1.
+    """
+
+    def __init__(self, context: Context, records: Records, book: QueryHolder, lookup: QueryLookup, submitter: Submitter) -> None:
+        self._context, self._records, self._book, self._lookup, self._submitter = context, records, book, lookup, submitter
+        self._tasks = Tasks()
+
+    def start(self) -> None:
+        self._tasks.start("looks", self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _run(self) -> None:
+        while True:
+            await self._context.clock.sleep(self._context.settings.drive_s * self._context.rng.uniform(0.5, 1.0))
+            for record in self._book.records():
+                if record.restart_due and self._book.leader(record.id) == self._context.name:
+                    self._tasks.start(f"restart {record.id}", self._restart(record.id))
+
+    async def _restart(self, query: str) -> None:
+        """Submit the query again; retry while nodes are away, and a few times after other errors."""
+        tries, backoff = 0, backoff_of(self._context.settings)
+        while True:
+            try:
+                record = await self._book.read(query)
+                if not record.restart_due or record.submission is None:
+                    return
+                uid = await self._successor(record) or await self._submit(record, record.submission)
+                await self._records.change(query, partial(restarted, uid=uid))
+                log.warning("query-restarted", query=query, successor=uid)
+                return
+            except SbonError as error:
+                check_cancelled()
+                tries += error.code not in WAITS
+                log.warning("restart-waits", query=query, code=error.code, reason=str(error))
+                if tries >= self._context.settings.resume_tries:
+                    await self._records.change(query, partial(restarted, uid="", reason=str(error)))
+                    return
+            await self._context.clock.sleep(backoff.next_s())
+
+    async def _successor(self, record: QueryRecord) -> str:
+        """Return the uid under which an earlier leader has submitted it again; empty if none has."""
+        try:
+            info: QueryInfo = (await self._lookup.show(record.called))[0]
+        except SbonError as error:
+            if error.code != "unknown-query":
+                raise
+            return ""
+        return info.uid if info.restarted_from == record.id else ""
+
+    async def _submit(self, record: QueryRecord, submission: Submission) -> str:
+        sink = sink_of_restart(submission.sink, record.restarts + 1)
+        async for event in self._submitter.submit(msgspec.structs.replace(submission, sink=sink), record):
+            if isinstance(event, Accepted):
+                return event.query.uid
+        raise SbonError("internal", "the submission ended without an answer", where=record.id)
