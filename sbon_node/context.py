@@ -1,7 +1,5 @@
 """Everything that packages above the streams share: their settings, the parts below them, and retries."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable

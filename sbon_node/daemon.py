@@ -1,7 +1,5 @@
 """The daemon: a node on real time, sockets, disk and Spark, from its start to its end."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import fcntl

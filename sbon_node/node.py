@@ -4,8 +4,6 @@ The daemon runs it on real sockets and Spark, the simulation on virtual ones; th
 own parts from what it needs of the packages below; all parts are public attributes.
 """
 
-from __future__ import annotations
-
 import random
 from functools import partial
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """The strategies' view of the live network: coordinates from gossip, answers from the nodes themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Collection, Sequence

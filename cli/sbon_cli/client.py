@@ -1,7 +1,5 @@
 """The commands' client of a node: shows slow requests on a terminal, and asks what only the keeper of a node needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any

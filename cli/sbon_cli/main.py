@@ -1,7 +1,5 @@
 """The command ``sbon``: one file for each verb, loaded when called."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from typing import Any, NoReturn

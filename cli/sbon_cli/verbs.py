@@ -1,7 +1,5 @@
 """The verbs of the command ``sbon``, by sections of its help; other distributions add sections of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points

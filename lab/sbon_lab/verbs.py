@@ -1,7 +1,5 @@
 """The verbs that the laboratory adds to the command ``sbon``, each loaded when called."""
 
-from __future__ import annotations
-
 from sbon_cli.verbs import Section, Verb
 
 SECTION = Section(

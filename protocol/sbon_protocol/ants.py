@@ -4,8 +4,6 @@ Each is a step from ``sender``, a member, to the receiver. ``round`` is a random
 ants of a round. A chain's tasks are named by their position.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

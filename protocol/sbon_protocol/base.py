@@ -1,7 +1,5 @@
 """The types that all messages of the protocol are made of."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -5,8 +5,6 @@ Records of the planner or the engine (operator specifications, catalogue entries
 against their own types.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

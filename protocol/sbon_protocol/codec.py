@@ -3,8 +3,6 @@
 The limits hold before anything large is allocated. Bad bytes raise :class:`ProtocolError` and nothing else.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from typing import Any, TypeVar

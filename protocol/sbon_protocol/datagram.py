@@ -3,8 +3,6 @@
 Header: ``b"SB"``, version, flags. Flag bit 0 means that key id, nonce and sealed packet follow; no version seals yet.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

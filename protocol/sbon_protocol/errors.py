@@ -1,7 +1,5 @@
 """Errors that all packages share: for bad bytes from a peer, and for rejected requests."""
 
-from __future__ import annotations
-
 
 class ProtocolError(Exception):
     """A peer broke the protocol. ``reason`` is a stable kebab-case word for counters; the message says more."""

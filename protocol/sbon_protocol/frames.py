@@ -1,7 +1,5 @@
 """Frames on a TCP connection: a big-endian length of four bytes, then a :data:`sbon_protocol.messages.Frame`."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Awaitable, Callable
 

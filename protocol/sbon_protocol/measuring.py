@@ -1,7 +1,5 @@
 """Calls about measurements, round-trip times and reachability; they are among those of :mod:`sbon_protocol.calls`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Requests by which an operator moves to another node with its state (see SPEC.md, moves)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta

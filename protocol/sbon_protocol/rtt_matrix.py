@@ -1,7 +1,5 @@
 """Timeouts in matrices of round-trip times, for all readers: a node, the local cluster or an experiment."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

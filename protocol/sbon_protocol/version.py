@@ -1,7 +1,5 @@
 """Versions of the wire format. A change that an old reader cannot ignore takes the next number."""
 
-from __future__ import annotations
-
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Hello
 

@@ -7,8 +7,6 @@ Locations are numbers in the list ``locations`` of the round's AddSubtree. ``lef
 the answer, which comes once all messages that this one caused are answered.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Assembles what moves operators: their hosts, the leaders of their queries, users, and a node that is drained or leaves."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from sbon_node.adaptation.decisions import LeaderDecisions

@@ -1,7 +1,5 @@
 """The newest decisions about operators, as their hosts and the leaders of queries remember them."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -8,8 +8,6 @@ stays where it is, and both hosts go on deciding as always: the proposer's opera
 Two hosts that propose to each other at the same time both ask; the proposal of the operator with the lower id is heard.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple

@@ -5,8 +5,6 @@ query that share a host may all be at their best places by themselves, and yet b
 link between them. So where an operator stays by itself, its host weighs the whole group, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

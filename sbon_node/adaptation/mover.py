@@ -6,8 +6,6 @@ that is drained (:mod:`.drain`); a user (:class:`RequestedMoves`); and the leade
 operator's host.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial

@@ -5,8 +5,6 @@ are those of :class:`~sbon_node.hosting.moving.departures.Departures`, so rows s
 operator of a query move at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import structlog

@@ -17,8 +17,6 @@ while the other stays, and both be better elsewhere. If one moved alone, the lin
 their hosts weighs both, and the other checks the result by itself.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType

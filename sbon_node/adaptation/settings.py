@@ -1,7 +1,5 @@
 """Knobs of adaptation: when hosts look for better places of their operators, and when these are worth a move."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

@@ -7,8 +7,6 @@ by themselves, as with ``--adapt local``: a host sees only the neighbours of its
 in several of them at once.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set

@@ -4,8 +4,6 @@ base64, ``NaN``, ``Infinity`` and ``-Infinity`` as those strings (JSON has no su
 number: beyond 2^53, readers in JavaScript need a parser that keeps it whole.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, TypeVar
 

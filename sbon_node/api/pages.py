@@ -4,8 +4,6 @@ The page asks nothing but its own node: the policy forbids every other origin, s
 around it, and turning text into markup at all, so that no name or query text can become a script.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiohttp import web

@@ -4,8 +4,6 @@ With the first such value Arrow imports pandas, only to check that the value has
 import this one. Pandas can still be imported afterwards, and ``to_pandas`` does so.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder

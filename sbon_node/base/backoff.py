@@ -1,7 +1,5 @@
 """Pauses between tries, each twice as long as the last. Pure: the generator of the jitter is an argument."""
 
-from __future__ import annotations
-
 import random
 
 

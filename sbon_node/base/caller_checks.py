@@ -1,7 +1,5 @@
 """Checks of callers that need round trips: a bounded number at once, and a share of that for each caller."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager

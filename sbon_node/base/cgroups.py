@@ -3,8 +3,6 @@
 Every ancestor's limit holds, too, so the least one counts. In a container the groups' own folders may be its root.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

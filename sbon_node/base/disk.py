@@ -1,7 +1,5 @@
 """File access with named errors and atomic replacement: a kill leaves the old file or the new."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator

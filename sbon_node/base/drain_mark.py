@@ -1,7 +1,5 @@
 """What a node stores of itself: its identity, and the mark of a drained node, which takes no part in queries."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

@@ -4,8 +4,6 @@ Events are published once, in order. The newest, except log lines, are kept for 
 has its own queue, and receives the number of events lost because it was too slow.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Literal, Protocol

@@ -1,7 +1,5 @@
 """Executors that keep long file access or computation off the event loop; injected, because virtual time has no threads."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor

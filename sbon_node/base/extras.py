@@ -1,7 +1,5 @@
 """Optional packages for experiments, simulation and demo (``pip install 'sbon[experiments]'``); raises ``input-missing``."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

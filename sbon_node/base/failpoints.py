@@ -3,8 +3,6 @@
 Production passes :func:`unobserved`. The simulation passes a function that may raise, and so kills the node exactly there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -4,8 +4,6 @@ The umask makes everything private that the node's process and its engine write.
 are the exception: they get the permissions that the user's own umask gives.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

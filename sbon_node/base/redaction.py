@@ -1,7 +1,5 @@
 """Redaction: hides secrets in output, by the names of settings and options, and in addresses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """State that a node keeps over a restart, beside its streams: identity, catalogue, query records, hosted parts."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager

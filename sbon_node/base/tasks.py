@@ -1,7 +1,5 @@
 """Background tasks with an owner: started by name, cancelled and awaited together, never failing silently."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any

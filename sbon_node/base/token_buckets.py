@@ -1,7 +1,5 @@
 """Token buckets: limits of a burst and of a long-run rate. Pure: takes the time."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Validation errors of msgspec, in the words of the value's author."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Bounds of the HTTP API."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -5,8 +5,6 @@ sections of one file. A key is written ``section.key``: ``[streams] reconnect_s`
 environment, and ``--set streams.reconnect_s=1`` on the command line.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import socket

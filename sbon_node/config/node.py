@@ -1,7 +1,5 @@
 """Knobs of the node itself: its name, its addresses, and the nodes to join."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

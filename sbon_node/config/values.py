@@ -1,7 +1,5 @@
 """Allowed values of a setting's type, in words; parsing of a value from text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

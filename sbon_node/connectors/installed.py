@@ -6,8 +6,6 @@ An entry point is a name in the group ``sbon.sources`` or ``sbon.sinks`` that le
 The node imports a package at the first request for its connector, with all rights of the node: install only those you trust.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 from typing import TypeVar
 

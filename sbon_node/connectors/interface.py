@@ -8,8 +8,6 @@ Both run on the node's event loop, so a step may block it only briefly. Both rea
 the same code runs in virtual time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """Connector options given by users: maps, checked against a struct that describes each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Settings of sources and sinks, each with the reason to change it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

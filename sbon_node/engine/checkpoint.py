@@ -1,7 +1,5 @@
 """Spark's two checkpoint logs: ``offsets/b`` when batch b is planned, ``commits/b`` when it is done."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

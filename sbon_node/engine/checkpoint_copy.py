@@ -9,8 +9,6 @@ Batch b leaves version b + 1 of each state store. The copy has the newest full s
 - RocksDB: ``N.zip`` lists the files under ``SSTs`` that have version N, ``N.changelog`` has the changes from version N - 1.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Counts of an operator's batches, as an engine keeps them. Pure."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sbon_node.streams.mean_rate import MeanRate

@@ -1,7 +1,5 @@
 """The interface of engines that run operators (SBON, section 3): Spark in production, a flow model in simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol

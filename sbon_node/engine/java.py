@@ -1,7 +1,5 @@
 """Search for Java: ``JAVA_HOME``, then ``java`` on the path, then the packaged one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The lock on a folder of checkpoints, against writes by a second engine process or an orphaned JVM."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

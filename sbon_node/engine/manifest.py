@@ -1,7 +1,5 @@
 """The content of a copied checkpoint, by which its receiver checks it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """A running operator in its move to another host: it plans no batch any more, and comes to rest."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from sbon_node.base.clock import Clock

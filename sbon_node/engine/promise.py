@@ -1,7 +1,5 @@
 """Conversion between stream watermarks and Spark's watermarks (docs/design.md, section 7)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, InputOffset

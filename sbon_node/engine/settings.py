@@ -1,7 +1,5 @@
 """Knobs of the engine."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal
 

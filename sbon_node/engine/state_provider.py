@@ -1,7 +1,5 @@
 """The state providers of Spark: an operator's specification names one, and its checkpoint is bound to it for life."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 from sbon_protocol.api.operators import StateProvider

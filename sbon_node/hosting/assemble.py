@@ -1,7 +1,5 @@
 """Assembles what runs sources, operators and sinks at a node, moves operators, and keeps backups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version

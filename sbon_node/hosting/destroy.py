@@ -1,7 +1,5 @@
 """Removal of a query's parts from this node."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 
 import msgspec

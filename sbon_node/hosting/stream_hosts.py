@@ -4,8 +4,6 @@ The register of an operator knows its host. A reader asks for it, at the accepto
 or is out of reach; and goes on at the present one with its own position, since frame numbers and lineage move along.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

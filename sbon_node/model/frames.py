@@ -1,7 +1,5 @@
 """A frame: the unit in which a stream is numbered, stored, sent and acknowledged (docs/design.md, section 8)."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sbon_protocol.codec import MAX_PAYLOAD_BYTES

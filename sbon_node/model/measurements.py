@@ -4,8 +4,6 @@ For an operator these are its selectivity and its output row size: both hold at 
 whose rates follow event time. For a source these are rows and bytes a second, if it has a pace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated
 

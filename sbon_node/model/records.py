@@ -1,7 +1,5 @@
 """The record of a query: its authoritative state."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sbon_protocol.api.adaptation import OFF, Adapt

@@ -1,7 +1,5 @@
 """RunningComputation of a running operator to the planner of another query."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """Samples of sources' rows, from which a plan estimates rates, selectivities and groups (docs/design.md, section 6)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 

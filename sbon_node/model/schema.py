@@ -1,7 +1,5 @@
 """Schemas as text (``name type, name type``), their types, and the checks of declarations."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Any

@@ -1,7 +1,5 @@
 """A node as a server of rows, as it reports itself to strategies that count with queues."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

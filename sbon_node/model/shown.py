@@ -1,7 +1,5 @@
 """Sinks, sources and plans for display: without their credentials."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sbon_node.base.redaction import shown

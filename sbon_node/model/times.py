@@ -1,7 +1,5 @@
 """Times as users read them. Without the event loop, so that commands start quickly."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

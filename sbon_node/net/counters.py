@@ -1,7 +1,5 @@
 """Counters of messages: accepted ones with their bytes; refused, dropped or broken ones, with log lines of a limited rate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 

@@ -3,8 +3,6 @@
 Only the socket of a living process counts: one that its process has closed is shown as root's.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import struct

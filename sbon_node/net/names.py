@@ -1,7 +1,5 @@
 """IP addresses of peers' host names, for datagrams, which cannot wait for a name server: the first ones are lost."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 

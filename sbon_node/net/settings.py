@@ -1,7 +1,5 @@
 """Knobs of the network package."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

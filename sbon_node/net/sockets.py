@@ -1,7 +1,5 @@
 """The real network: UDP through a protocol of our own, TCP through asyncio's streams."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import math

@@ -1,7 +1,5 @@
 """The internal state of a node for a debug dump: configuration, tasks, ends of its logs, versions."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

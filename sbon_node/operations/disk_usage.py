@@ -1,7 +1,5 @@
 """Parts of a node's data directory: allocated bytes by purpose."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

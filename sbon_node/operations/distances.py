@@ -1,7 +1,5 @@
 """Distances between members for users: the nearest members, and known or measured round-trip times."""
 
-from __future__ import annotations
-
 import math
 
 from sbon_node.context import Context

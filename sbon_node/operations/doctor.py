@@ -5,8 +5,6 @@ the same answers give the clock offset. A node connects back only to the member 
 a limited rate: so no caller can make it connect elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import defaultdict

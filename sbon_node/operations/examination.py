@@ -1,7 +1,5 @@
 """Results of an examination: a line for each check, with a remedy for problems."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

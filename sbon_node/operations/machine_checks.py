@@ -3,8 +3,6 @@
 A running node runs them in a thread; ``sbon doctor`` runs them itself if no node runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import fcntl

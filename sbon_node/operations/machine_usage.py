@@ -1,7 +1,5 @@
 """Usage of the machine over time: processor and memory of this process and of its engine."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from sbon_node.context import Context

@@ -1,7 +1,5 @@
 """Metrics snapshot: all counters of a node at one moment."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import Counter

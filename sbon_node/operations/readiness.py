@@ -1,7 +1,5 @@
 """Readiness of a node, with every reason why it cannot work or works only partly. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Requests of a node's operator beside queries: status, metrics, readiness, examination, draining."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Assembles a node's place in the network: its connections, its membership, its coordinate, and what it knows of distances."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -7,8 +7,6 @@ A node without reachable members tries all addresses. A node with members still 
 many nodes start at once, each may meet only a few, and islands that have never heard of each other would remain.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

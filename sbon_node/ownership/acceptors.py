@@ -1,7 +1,5 @@
 """Calls of a host to the acceptors of a query's record: any one of them may answer."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Assembles what says who owns what: registers at several nodes, the catalogue, and the owners that they name."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -10,8 +10,6 @@ promises to heal without reviving anything. A node that is away for longer than 
 which must then be dropped again; so may any node, if more than :data:`MAX_TOMBSTONES` names were dropped meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import random

@@ -1,7 +1,5 @@
 """Names of queries: a register for each name points to the only query that may live under it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

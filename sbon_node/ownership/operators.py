@@ -5,8 +5,6 @@ may hold an operator whose query is over, or whose record no node has. So a copy
 the query, without regard to other copies.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ A state that one acceptor has accepted need not be chosen. So what is decided by
 acceptors; this node's own knowledge is for lists, for the choice of work, and for a reader without a majority.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 

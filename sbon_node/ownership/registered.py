@@ -1,7 +1,5 @@
 """Values in replicated registers: read, and changed by compare-and-set (docs/design.md, section 8)."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar

@@ -4,8 +4,6 @@ A register is made once, by the node at which its source is attached, and delete
 A node that finds no register at a later start waits: it may be cut off from the nodes that keep it.
 """
 
-from __future__ import annotations
-
 import msgspec
 import structlog
 

@@ -4,8 +4,6 @@
 all that uses them. A paper whose strategies only compute has no part here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """The papers that a node is built with. The core is given them, and imports none."""
 
-from __future__ import annotations
-
 from sbon_node.context import Context
 from sbon_node.hosting.operators.room import Room
 from sbon_node.papers.ants import plug_in as ants

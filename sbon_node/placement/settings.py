@@ -1,7 +1,5 @@
 """Knobs of placement."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """Assembles what accepts queries, keeps their records, describes and explains them, and lets users follow them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

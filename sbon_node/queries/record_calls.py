@@ -1,7 +1,5 @@
 """Calls of hosts and members about queries: any acceptor of a record answers them, and any other node that finds the record."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Rows and bytes a second, averaged with less weight for the distant past."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 HALF_LIFE_S = 30.0

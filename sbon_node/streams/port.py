@@ -1,7 +1,5 @@
 """A running operator's access to its inputs' links and its place in the outbox (the engine's ``OperatorPort``)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rows that an operator skips because an expression of its query raised an error for them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Protocol
 
 import msgspec

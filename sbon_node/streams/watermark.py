@@ -1,7 +1,5 @@
 """Watermarks: the promise of a stateless operator's output, and its display (docs/design.md, section 7)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, InputOffset

@@ -1,7 +1,5 @@
 """``sbon completion``: shell completion of the command line, and of the names of nodes, streams and queries."""
 
-from __future__ import annotations
-
 import click
 from click.shell_completion import get_completion_class
 

@@ -1,7 +1,5 @@
 """Examples of every command, shown at the end of its help."""
 
-from __future__ import annotations
-
 import click
 
 from sbon_cli.verbs import sections

@@ -1,7 +1,5 @@
 """A command whose help shows its options in named groups."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

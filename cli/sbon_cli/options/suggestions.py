@@ -1,7 +1,5 @@
 """Groups of commands that suggest a real command for an unknown one."""
 
-from __future__ import annotations
-
 import click
 
 from sbon_cli.options.examples import examples

@@ -1,7 +1,5 @@
 """Types of options beyond those of click, and durations as flags accept them."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import re

@@ -10,8 +10,6 @@ DETACH name FROM stream  |  DETACH FROM stream [AT node]
 DROP STREAM [IF EXISTS] name, DROP VIEW [IF EXISTS] name
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

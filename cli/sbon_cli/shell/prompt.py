@@ -1,7 +1,5 @@
 """The shell on a terminal: history, completion, statements of many lines."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

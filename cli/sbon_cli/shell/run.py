@@ -1,7 +1,5 @@
 """Execution of statements: request to the node, output, and exit code."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

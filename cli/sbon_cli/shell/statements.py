@@ -1,7 +1,5 @@
 """Statements of a text, split at semicolons outside strings, quoted names and comments. Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Exit codes of commands."""
 
-from __future__ import annotations
-
 from sbon import SbonError
 
 EXIT_REFUSED = 1

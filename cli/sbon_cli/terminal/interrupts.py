@@ -1,7 +1,5 @@
 """Signals during work that must be completed, or ended properly."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

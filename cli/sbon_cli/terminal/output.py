@@ -3,8 +3,6 @@
 Results go to stdout, everything else (progress, hints, errors) to stderr, so that a pipe carries nothing but results.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps

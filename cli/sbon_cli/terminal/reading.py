@@ -1,7 +1,5 @@
 """Input of commands: a file, or standard input for ``-``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

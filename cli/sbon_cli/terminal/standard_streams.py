@@ -1,7 +1,5 @@
 """Closed standard streams, and output to a full disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """Progress of slow work on stderr: on a terminal removed once the work is over, else a line for each slow step."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

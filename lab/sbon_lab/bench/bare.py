@@ -1,7 +1,5 @@
 """The comparison side of the benchmark: bare Spark in a separate process, fed from memory over the engine's wire."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Messages between the benchmark and bare Spark, beside those of :mod:`sbon_node.engine.spark.messages`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -5,8 +5,6 @@ supervised host. It is a separate process (``python -m sbon_lab.bench.bare_spark
 benchmark controls over a local socket.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

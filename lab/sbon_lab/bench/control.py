@@ -9,8 +9,6 @@ Before there were registers, a submission's p50 was ``BEFORE_MS`` here, with the
 the hosts' questions whether their queries live. So a run that asks once a day gives the traffic without them.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Coroutine
 from pathlib import Path

@@ -5,8 +5,6 @@ sites: outbox, link, engine, outbox, link. Threads, descriptors and heap are tho
 heap after a full collection. The first queries load and compile classes, so the first hundred are compared with the last.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence

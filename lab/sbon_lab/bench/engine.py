@@ -7,8 +7,6 @@ and hands its rows to a Python function. Our side goes from an outbox over a lin
 commits and publishes its output and sends it back over a link.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """Cost of a family of processes: CPU time, and memory with shared pages counted once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import psutil

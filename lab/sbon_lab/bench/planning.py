@@ -7,8 +7,6 @@ schemas. A planner that rejects a query has no figure for it. Every figure is th
 turn.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import statistics

@@ -5,8 +5,6 @@ reader that stops after its first frames. Bytes are all that the host has sent, 
 reader's frames are compared with those that were written.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import tempfile

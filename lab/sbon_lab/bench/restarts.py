@@ -4,8 +4,6 @@ Filters read a small frame five times a second each, so that most have a batch u
 again once a row is out that arrived after the kill.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """Input and output of the engine's benchmark: rows in frames as a source makes them, and their arrival times."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 

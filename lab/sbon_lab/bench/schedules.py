@@ -1,7 +1,5 @@
 """``sbon bench schedules``: random schedules of faults against whole daemons in virtual time."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator

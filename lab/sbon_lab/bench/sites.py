@@ -4,8 +4,6 @@ Sources are at the first node, the operator at the second, its consumer at the f
 link. Membership and control, which no frame passes through, are left out. Both nodes share this process, and so its core.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence

@@ -6,8 +6,6 @@ operators' output. Bytes are those that each link carried; latencies are one-way
 same result.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """Operators of the engine's benchmark: a filter, a tumbling window, and joins of two streams with many and with few keys."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Requests to whichever node of the cluster can answer now."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator

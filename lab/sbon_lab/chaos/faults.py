@@ -4,8 +4,6 @@ A schedule says when, which, and which nodes first. The run strikes the first of
 at that moment.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args

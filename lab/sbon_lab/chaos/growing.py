@@ -1,7 +1,5 @@
 """Queries over sources that grow during the whole run: a file that is written to, and rows that are posted."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

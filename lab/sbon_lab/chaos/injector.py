@@ -1,7 +1,5 @@
 """Injection and repair of faults on the nodes of a local cluster."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import threading

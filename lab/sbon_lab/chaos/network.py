@@ -1,7 +1,5 @@
 """Cuts and slow links in the emulated network of a local cluster."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

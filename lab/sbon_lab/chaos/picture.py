@@ -1,7 +1,5 @@
 """The picture of a run: its queries as bars over time, and the faults as marks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run of ``sbon bench chaos``: six nodes, queries, and faults until the time is over."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

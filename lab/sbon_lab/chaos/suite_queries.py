@@ -1,7 +1,5 @@
 """Queries of the suite, one after another and a few at a time, each beside DuckDB's answer."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The timeline of a run: faults and queries, each with its begin and its end."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

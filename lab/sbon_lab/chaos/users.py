@@ -1,7 +1,5 @@
 """Users who move operators, and let nodes leave."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 

@@ -1,7 +1,5 @@
 """Rows of a query beside the right ones: how many are wrong, lost or doubled. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

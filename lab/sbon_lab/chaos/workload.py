@@ -1,7 +1,5 @@
 """The queries of a run of ``sbon bench chaos``, drawn from a seed. Pure but for the files of the suite."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """``sbon experiment adaptation``: operators that move by themselves, in virtual time."""
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 from collections.abc import Sequence

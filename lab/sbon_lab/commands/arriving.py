@@ -1,7 +1,5 @@
 """Rows of a benchmark as they come: each is a line on stderr, and an interrupted run shows those that it has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """``sbon bench``: measurements of this machine."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Streams over the files of a benchmark, on a local cluster."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """``sbon bench memory``: memory of a node by process, without an engine, with one, and with operators."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator
 from functools import partial

@@ -1,7 +1,5 @@
 """``sbon bench migration``: operators that move between nodes of a local cluster while rows arrive."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """``sbon bench path``: whole queries on a local cluster of two nodes, against bare Spark over the same files."""
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 import time

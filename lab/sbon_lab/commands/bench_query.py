@@ -1,7 +1,5 @@
 """``sbon bench query``: the time of a small query, split by its steps, on a local cluster of two nodes."""
 
-from __future__ import annotations
-
 import importlib
 import statistics
 import tempfile

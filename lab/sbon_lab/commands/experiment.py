@@ -1,7 +1,5 @@
 """``sbon experiment``: results of the algorithms on measured and simulated networks, reproducible by seed."""
 
-from __future__ import annotations
-
 import importlib
 from functools import partial
 from pathlib import Path

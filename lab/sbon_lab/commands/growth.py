@@ -1,7 +1,5 @@
 """``sbon experiment nes`` and ``sbon experiment scale``: placements of growing queries on growing networks."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``sbon experiment live``: measured costs of each strategy's placements on a local cluster."""
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 import time

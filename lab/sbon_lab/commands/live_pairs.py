@@ -1,7 +1,5 @@
 """Pairs of queries on a local cluster, of which one may migrate, and latencies or loads that change meanwhile."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence

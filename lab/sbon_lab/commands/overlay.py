@@ -1,7 +1,5 @@
 """``sbon experiment overlay``: real daemons in an emulated wide area, compared with simulated ones in virtual time."""
 
-from __future__ import annotations
-
 import importlib
 import statistics
 import time

@@ -1,7 +1,5 @@
 """``sbon experiment sbon-table1``, ``penalty``, ``sand`` and ``opb-table1``: strategies compared with the optimum."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from pathlib import Path

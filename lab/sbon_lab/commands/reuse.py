@@ -1,7 +1,5 @@
 """``sbon experiment reuse``: what reuse saves SBON's four queries on real nodes, and many simulated ones."""
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SBON's four queries over two producers on a local cluster, once with each kind of reuse."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``sbon simulate``: whole daemons in virtual time, by a scenario."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex

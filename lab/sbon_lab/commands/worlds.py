@@ -1,7 +1,5 @@
 """Options and runs of experiments over drawn worlds: nodes of a matrix, queries, and weather, in virtual time."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of the streams that moving operators read: as frames, and as files that grow."""
 
-from __future__ import annotations
-
 import base64
 import random
 import threading

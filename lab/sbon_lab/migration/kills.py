@@ -1,7 +1,5 @@
 """Processes that die amid moves of an operator: the query goes on, and its rows stay right."""
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

@@ -3,8 +3,6 @@
 ``due`` is the event time from which a row of the answer may come: once the sources have reached it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

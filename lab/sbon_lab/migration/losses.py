@@ -1,7 +1,5 @@
 """Hosts that are lost with their disks: the backup of their operator goes on, and its rows stay right."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from pathlib import Path

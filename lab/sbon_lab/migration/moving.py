@@ -4,8 +4,6 @@ Streams, engines and the two ends of a move (:mod:`sbon_node.hosting.moving.ends
 and the change of the operator's record are left out: the steps of a move are calls here, and readers learn of it at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

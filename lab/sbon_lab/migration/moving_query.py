@@ -1,7 +1,5 @@
 """A query on a local cluster that reads growing files, and whose operators move from node to node."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

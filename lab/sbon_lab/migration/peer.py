@@ -1,7 +1,5 @@
 """Operators that stop, are copied and start elsewhere: how stream processors move operators that have nothing prepared."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from itertools import pairwise

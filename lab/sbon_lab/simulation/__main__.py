@@ -4,8 +4,6 @@ It prints the trace. With ``--shrink``, a failing schedule is shrunk to the fewe
 follows. ``sbon simulate`` runs scenarios, ``sbon bench schedules`` many schedules.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

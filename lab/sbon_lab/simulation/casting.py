@@ -1,7 +1,5 @@
 """The casting of a schedule: which node plays which role, which queries run, and the rows that they read."""
 
-from __future__ import annotations
-
 import json
 import random
 from contextlib import suppress

@@ -4,8 +4,6 @@ The checker reads files and public interfaces only. It keeps its own record of e
 position. So it reports most broken rules at once; the others show at the end, where each row must be there exactly once.
 """
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_left, insort
 from collections import Counter

@@ -1,7 +1,5 @@
 """Random castings: worlds of one query, of several queries at once, and of operators that move."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

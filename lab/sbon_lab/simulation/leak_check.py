@@ -1,7 +1,5 @@
 """The leftovers of a query that has ended or was rejected: each node may keep only its tombstone."""
 
-from __future__ import annotations
-
 from sbon_lab.simulation.checks import StuckError
 from sbon_lab.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_lab.simulation.node import SimulatedNode

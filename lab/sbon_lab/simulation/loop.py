@@ -6,8 +6,6 @@ number, so sets of tasks iterate alike in every run. The cyclic garbage collecto
 deterministic.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import heapq

@@ -1,7 +1,5 @@
 """One simulated node over all its lives: its lasting state, and the daemon of its present life."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

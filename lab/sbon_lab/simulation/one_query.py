@@ -5,8 +5,6 @@ either the query was rejected and has left nothing behind anywhere; or it has ru
 once, and it leaves nothing but its result. A query that has lost a disk may fail, with a reason.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """The result of a simulated run, and the common start and end of every kind of run."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping

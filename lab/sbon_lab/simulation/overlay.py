@@ -4,8 +4,6 @@ There are no engine, streams or stores. Each site has the daemon's own membershi
 the simulated network.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -7,8 +7,6 @@ clean-up has no effect outside: the network takes nothing from a dead process, a
 (:mod:`sbon_lab.simulation.faults.disk`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context

@@ -1,7 +1,5 @@
 """The kinds of queries that schedules run, each with the rows that it must deliver, computed without an engine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Queries over whole daemons, from the declaration of streams to an end without leaks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

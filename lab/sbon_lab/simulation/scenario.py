@@ -3,8 +3,6 @@
 The rows at the sink are compared with DuckDB's over all of the sources' rows at once: each must be there exactly once.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Schedules of faults against queries over whole daemons, drawn from a seed or given."""
 
-from __future__ import annotations
-
 import functools
 import shlex
 from collections.abc import Mapping, Sequence

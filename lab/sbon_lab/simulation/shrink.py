@@ -3,8 +3,6 @@
 Faults are left out in ever smaller groups (delta debugging: Zeller and Hildebrandt 2002), until each of the others is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The threads of a simulated process: work on files takes a drawn time, while its event loop goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A test of a cluster at rest need not wait until it is at rest, which takes a thousand nodes a million rumours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sbon_node.overlay.membership.service import Membership

@@ -1,7 +1,5 @@
 """The checks at each step of a daemon; feeds :mod:`sbon_lab.simulation.checks` from outbox and links."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

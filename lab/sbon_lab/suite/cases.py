@@ -8,8 +8,6 @@
 A query that is to be refused has ``-- refused: code`` in place of DuckDB's.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

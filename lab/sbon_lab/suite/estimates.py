@@ -5,8 +5,6 @@ without measurements. A rate depends on the machine, so that rows are compared: 
 estimated rates of the sources give the sources' rows.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Metrics of some machines, and deployments to them: equal times, missing values, silent machines, odd texts."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta

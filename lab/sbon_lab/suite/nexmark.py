@@ -4,8 +4,6 @@ Columns and proportions are those of Beam and Flink: 1 of 50 events is a person,
 go to a hot auction, and most auctions have a hot seller and most bids a hot bidder. Times advance by a fixed step per event.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from datetime import datetime, timedelta

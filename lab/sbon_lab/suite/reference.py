@@ -1,7 +1,5 @@
 """DuckDB's answers to the suite's queries, over the files of the streams; and the comparison of rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime

@@ -8,8 +8,6 @@
 Every file has rows out of order, none of them later than the stream's delay. One seed, one input.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

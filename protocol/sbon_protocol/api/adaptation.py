@@ -1,7 +1,5 @@
 """Adaptation of running queries: how a query wishes it, its operators' past moves, and decisions to move or to stay."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta

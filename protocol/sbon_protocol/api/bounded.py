@@ -1,7 +1,5 @@
 """Numbers with bounds, as peers and the HTTP API carry them."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Streams and their sources: names, schemas and source nodes (docs/design.md, section 6)."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Columns of a stream, and a schema as a row of them."""
 
-from __future__ import annotations
-
 from sbon_protocol.api.shown import Shown
 
 

@@ -1,7 +1,5 @@
 """Rows for a follower, and reports of a sink that delivers by itself."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Durability of a query: which losses its operators survive, their backups, and what the loss of a node would cost it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Explanations of a plan, with estimated and measured flows, and of a placement: alternatives, costs, and deciding latencies."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from sbon_protocol.api.operators import Needs

@@ -1,7 +1,5 @@
 """Moves of operators to other nodes, as users see them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

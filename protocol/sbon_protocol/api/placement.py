@@ -1,7 +1,5 @@
 """A placement: the host of each operator, and the reasons."""
 
-from __future__ import annotations
-
 from sbon_protocol.api.shown import Shown
 
 

@@ -1,7 +1,5 @@
 """Queries: submissions, and their state as the HTTP API shows it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec

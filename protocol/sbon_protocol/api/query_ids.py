@@ -1,7 +1,5 @@
 """Identifiers of queries: the name that people type, and the uid that no other query ever has."""
 
-from __future__ import annotations
-
 import random
 
 MAX_SINKS = 8

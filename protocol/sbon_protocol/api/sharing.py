@@ -3,8 +3,6 @@
 Source: SBON (Pietzuch et al., ICDE 2006), section 3.2.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Annotated, Final, Literal
 

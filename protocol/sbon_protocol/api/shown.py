@@ -1,7 +1,5 @@
 """Answers as people read them: records field by field, lists as tables, both also as HTML for notebooks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from operator import attrgetter

@@ -3,8 +3,6 @@
 ``sbon_node/papers/table.py`` has the strategies themselves.
 """
 
-from __future__ import annotations
-
 import difflib
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Streams and their sources, as the HTTP API shows them."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from sbon_protocol.api.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs

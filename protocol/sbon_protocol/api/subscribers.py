@@ -6,8 +6,6 @@ its connection: the frames that the operator's next batches need are kept for th
 lost its place is given up. Ids and attempts have neither mark.
 """
 
-from __future__ import annotations
-
 from sbon_protocol.api.query_ids import uid_of
 
 BACKUP = "backup"

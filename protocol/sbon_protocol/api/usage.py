@@ -1,7 +1,5 @@
 """Network usage of a query, by link and over time, and the raw counts of traffic that it is made of."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sbon_protocol.api.shown import Shown

@@ -1,7 +1,5 @@
 """Bodies that only HTTP uses; the other types are those of the node (``sbon_node/model``)."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -5,8 +5,6 @@ kinds and routes are fixed; ``engine.max_operators`` and ``backups.most`` bound 
 :data:`MAX_SOURCES` are counted together, as are queries that are less behind than :data:`MAX_QUERIES` others.
 """
 
-from __future__ import annotations
-
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Routes about the node itself and the members it knows: health, metrics, log levels, events, draining, diagnosis."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Collection
 from typing import get_args

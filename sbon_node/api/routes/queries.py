@@ -1,7 +1,5 @@
 """Routes about queries: submitted, explained, followed, stopped."""
 
-from __future__ import annotations
-
 import secrets
 
 from sbon_node.api.routes.bodies import AcknowledgeBody, CancelMoveQuery, QueryUsageQuery, RowsQuery

@@ -2,8 +2,6 @@
 reads requests and writes answers by them, and the OpenAPI description is generated from them. So the two cannot differ.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Routes about streams and their sources."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 from aiohttp import web

@@ -1,7 +1,5 @@
 """The table of routes: what the server is built from, and its description. Each subject keeps its own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator, Sequence

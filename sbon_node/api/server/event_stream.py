@@ -4,8 +4,6 @@ An event has its struct's tag as name and JSON as data. For rows its id is the r
 comes back sends it as ``Last-Event-ID`` and continues from there.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import TypeVar

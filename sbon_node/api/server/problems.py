@@ -1,7 +1,5 @@
 """The HTTP statuses of the user's errors, by their codes."""
 
-from __future__ import annotations
-
 _CODES = {
     403: "not-the-reader forbidden-user forbidden-host forbidden-origin outside-roots outside-endpoints",
     405: "method-not-allowed",

@@ -3,8 +3,6 @@
 Callers cannot create new counters.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Literal, NamedTuple

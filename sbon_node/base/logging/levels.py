@@ -4,8 +4,6 @@ Our own loggers have no names: an event belongs to the module that writes it, wh
 level of its own. Nothing survives a restart; ``log.level`` is a node's initial level.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """Output of a node's log: text for a terminal, JSON lines for machines; to stderr or a file."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

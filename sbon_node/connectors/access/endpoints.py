@@ -1,7 +1,5 @@
 """Endpoints of sources and sinks: parsed URLs, checked against the node's permissions, shown without passwords."""
 
-from __future__ import annotations
-
 import netrc
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ it. No entry permits a port of nodes there (``connectors.own_ports``): a sink co
 The node resolves a name once per connection and connects to an address that it checked: a second answer changes nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import socket

@@ -1,7 +1,5 @@
 """Folders that sources may read and sinks may write; any client may name a file."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ Options are stored with queries and streams and sent to other nodes, so options 
 sends its secrets only to hosts that ``connectors.endpoints`` names, since anybody who may submit a query may name a host.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Common interface of the file formats: blocks of rows, bad rows, and positions between rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol

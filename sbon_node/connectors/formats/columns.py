@@ -3,8 +3,6 @@
 A value converts the same whatever its neighbours are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Pure: depends on pyarrow and not on the node, so that the engine's host can use it too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial

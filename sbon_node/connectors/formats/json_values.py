@@ -1,7 +1,5 @@
 """JSON values of frames, including NaN and times outside the years 1 to 9999. Python or JSON cannot represent those."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

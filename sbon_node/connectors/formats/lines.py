@@ -1,7 +1,5 @@
 """Formats with a row per line: NDJSON, a JSON object per line, and plain lines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

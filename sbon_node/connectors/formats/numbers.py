@@ -6,8 +6,6 @@ hold it: an integer is whole and within the range, a decimal has place for all d
 is the nearest one (IEEE 754, 4.3.1), which is an infinity beyond its range.
 """
 
-from __future__ import annotations
-
 import decimal
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts in blocks of complete records, of files and of what grows; where blocks end does not affect the result."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Text formats, and their options, shared by ``tail``, ``http``, ``mqtt`` and files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal

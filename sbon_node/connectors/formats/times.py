@@ -10,8 +10,6 @@
 Digits after the microsecond are cut, so that a time is never later than its text. Dates that are not in the calendar are refused.
 """
 
-from __future__ import annotations
-
 import decimal
 import math
 import re

@@ -1,7 +1,5 @@
 """Sink ``blackhole``: counts rows and discards them, to try or measure the rest of a query."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sbon_node.connectors.sinks.buffer import BufferedSink

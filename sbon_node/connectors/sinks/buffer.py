@@ -1,7 +1,5 @@
 """Shared base of sinks that hold rows, deliver them together, and store the delivery position."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

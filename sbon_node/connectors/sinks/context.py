@@ -1,7 +1,5 @@
 """Context from which a sink is made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

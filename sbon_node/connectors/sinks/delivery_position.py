@@ -1,7 +1,5 @@
 """The durable delivery position of sinks whose results are not files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """Output formats of the file sink: CSV and NDJSON append, Parquet writes whole part files."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

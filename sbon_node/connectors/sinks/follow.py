@@ -3,8 +3,6 @@
 The sink stores nothing: frames stay in the links' inboxes until they are acknowledged, and the links' credit bounds them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@
 The source ``http`` does so. A frame that is refused for its content goes to the dead letters; all other failures are retried.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import socket

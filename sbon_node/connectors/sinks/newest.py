@@ -1,7 +1,5 @@
 """The newest rows that a sink received, as a sample for users."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any

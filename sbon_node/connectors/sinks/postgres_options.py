@@ -3,8 +3,6 @@
 Names come from users and are always sent quoted. Values travel as CSV, which the server converts to the columns' types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated

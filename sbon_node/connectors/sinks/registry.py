@@ -1,7 +1,5 @@
 """Registry of sinks, built in and of other packages (:mod:`sbon_node.connectors.installed`)."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

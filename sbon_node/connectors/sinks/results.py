@@ -1,7 +1,5 @@
 """Streams of the catalogue that are results of queries, as their sinks see them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Protocol
 
 import msgspec

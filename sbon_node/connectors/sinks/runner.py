@@ -1,7 +1,5 @@
 """Runs a sink: takes frames from its links, has them delivered durably, then acknowledges them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Sink ``stream``: the result becomes a stream of the catalogue, which other queries read."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import pyarrow as pa

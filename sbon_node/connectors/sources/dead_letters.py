@@ -4,8 +4,6 @@ The source writes this file before its position, which stores the file's length.
 length and writes them again, so a kill neither loses nor repeats a letter. If the file is moved or shortened, it begins anew.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

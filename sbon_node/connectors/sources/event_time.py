@@ -4,8 +4,6 @@ Times are whole milliseconds since 1970 (UTC), rounded down. With greatest time 
 G - d - 1 ms, the watermark is G - d, and no row that follows is earlier than the watermark.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Source ``file``: CSV, NDJSON or Parquet, at full speed or paced by event time."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Annotated, Any, Literal

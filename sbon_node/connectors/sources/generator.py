@@ -1,7 +1,5 @@
 """Generated rows: row n depends on (seed, n) alone, so resuming yields the same rows."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from typing import Annotated, Any

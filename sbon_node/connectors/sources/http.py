@@ -3,8 +3,6 @@
 A post is a chunk: a transaction stores its frames with a position that holds the keys of the latest posts. The reply follows.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections import deque

@@ -1,7 +1,5 @@
 """Options of the connector ``mqtt`` and their checks, apart from the source, whose library takes memory."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

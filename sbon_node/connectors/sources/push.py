@@ -1,7 +1,5 @@
 """Rows posted to a source, memory for their bodies, and the reply once they are durable."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """Registry of sources, built in and of other packages (:mod:`sbon_node.connectors.installed`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

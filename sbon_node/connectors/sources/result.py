@@ -4,8 +4,6 @@ The sink ``stream`` (:mod:`sbon_node.connectors.sinks.stream`) attaches it. Rows
 transaction, so each row is in the stream once.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Runs a source: reads, drops late rows, stores frames and position in one transaction (docs/design.md, section 8)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Samples of the rows that have passed, and of the beginning of a finite source."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import msgspec

@@ -6,8 +6,6 @@ written to it for a while. After a restart the source looks for the position's f
 name, ``.`` or ``-``, and more. It reads a line once it has its newline.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import stat

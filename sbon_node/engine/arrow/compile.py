@@ -1,7 +1,5 @@
 """Read plans of fragments: as much as Arrow computes exactly as Spark does. Spark does the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from sqlglot import exp

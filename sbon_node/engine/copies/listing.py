@@ -1,7 +1,5 @@
 """The list of the files of a copy, as it travels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 

@@ -1,7 +1,5 @@
 """Files of a copy as they arrive on this node's disk, each under its digest, so that a copy goes on where it broke off."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 Files are read off the event loop in small chunks, so that a copy delays neither probes nor rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Knobs of moves of operators between nodes."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -8,8 +8,6 @@ An engine that is full although resources are released (:mod:`.jvm.release`) is 
 engine starts, and the operators continue from their checkpoints.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable

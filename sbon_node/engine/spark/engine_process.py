@@ -4,8 +4,6 @@ It ends, and its JVM with it, when that connection closes. It holds a lock on th
 inherits: a successor cannot start while either of the two still lives, so no batch is ever planned by two.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

@@ -4,8 +4,6 @@ Runs without site-packages, to start fast. It waits as a shell, which takes thre
 the task it becomes that Python process itself.
 """
 
-from __future__ import annotations
-
 import _socket
 import marshal
 import os

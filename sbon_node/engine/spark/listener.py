@@ -4,8 +4,6 @@ Each connection must present the token in a first message that is short and come
 read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable

@@ -6,8 +6,6 @@ batch under way at another death meanwhile start alone: if the engine dies of an
 that are to start side by side go first, and before others those whose readers wait for rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """One operator as its node sees it: its progress, the requests of its readers and output, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from collections.abc import Callable

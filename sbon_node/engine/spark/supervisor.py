@@ -1,7 +1,5 @@
 """The daemon's control of its engine process: starts the process, sends commands one by one, notices its death."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

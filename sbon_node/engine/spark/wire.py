@@ -3,8 +3,6 @@
 It never leaves the machine unless the executors do, and both ends are ours; the token keeps other users of the machine out.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

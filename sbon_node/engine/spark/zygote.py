@@ -8,8 +8,6 @@ standard input closes.
 Forking needs a single thread, so the imported libraries must not start threads of their own (:data:`QUIET`).
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import marshal

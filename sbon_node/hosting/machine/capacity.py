@@ -7,8 +7,6 @@ A backup of an operator that another node runs takes no place and next to no cor
 lost, it goes on with the operator though that takes more than is free; the node then takes no further ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable

@@ -1,7 +1,5 @@
 """The machine's resources for operators: cores, memory, bandwidth, load."""
 
-from __future__ import annotations
-
 import bz2
 import os
 import random

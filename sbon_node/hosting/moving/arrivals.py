@@ -4,8 +4,6 @@ Until it has said that it is ready, a follower may be forgotten at any time. Aft
 have made this node the next one although the answer to it was lost.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator, Sized
 from functools import partial

@@ -4,8 +4,6 @@
 out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum

@@ -9,8 +9,6 @@ be given up: the origin thaws, and the target is destroyed.
 This module has both ends. The request for a move and the decision to change hosts come from its caller.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections import deque

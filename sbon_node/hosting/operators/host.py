@@ -1,7 +1,5 @@
 """The operators that this node hosts: reserved, instantiated, resumed after a restart, destroyed."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Callable, Container, Sequence

@@ -1,7 +1,5 @@
 """The room for operators at this node: its capacity, its load, and the answers to nodes that look for a host."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Source: SBON (Pietzuch et al., ICDE 2006), section 3.2; docs/design.md, section 10.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

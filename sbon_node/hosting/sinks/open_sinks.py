@@ -1,7 +1,5 @@
 """The sinks that are open at this node, and where the readers of a sink begin amid a stream."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """The sources pinned to this node: attached, run, resumed, dropped with their stream; streams of results, and posts of rows."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What plans ask of the nodes of sources: samples of their rows, and measurements of operators by signature."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import OrderedDict

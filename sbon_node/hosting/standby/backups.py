@@ -1,7 +1,5 @@
 """A node's part in backups: those of its own operators and sources at other nodes, and those that it keeps, wired together."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar

@@ -9,8 +9,6 @@ Stored frames and files are those of any replicated operator. So a follower that
 alone: the operator is started from its stored checkpoint then.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from functools import partial

@@ -4,8 +4,6 @@ Adapters know what is stored of an operator (:mod:`sbon_node.hosting.standby.ope
 (:mod:`sbon_node.hosting.standby.source`), and how it goes on here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from abc import ABC, abstractmethod

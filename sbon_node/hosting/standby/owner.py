@@ -5,8 +5,6 @@ two nodes that the register names has everything. Adapters know what an operator
 source (:mod:`sbon_node.hosting.standby.source`) has to store.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Knobs of backups of operators and sources that run at other nodes."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """Backups of sources: each transaction goes to the backup first, and is shown, and confirmed to its sender, afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 

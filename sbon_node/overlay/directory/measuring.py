@@ -6,8 +6,6 @@ buckets, with one token for each pair: this node one bucket for all its own requ
 all. A caller over its limit learns when to ask again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Knobs of the directory."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """Nearest nodes, key owners, routes and latency estimates (docs/design.md, section 5)."""
 
-from __future__ import annotations
-
 import bisect
 import functools
 import hashlib

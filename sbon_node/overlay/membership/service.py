@@ -1,7 +1,5 @@
 """The running membership service: failure detection over datagrams, joining over TCP, and the list of members."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence

@@ -7,8 +7,6 @@ Others hear of it within some ``gossip_interval_s x log2(n + 1)``. A live node i
 ``indirect_timeout_s + suspicion_min_s`` after its late probe, even if all datagrams are lost: it is asked over TCP for that long.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

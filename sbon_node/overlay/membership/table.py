@@ -12,8 +12,6 @@
   unknown node that is dead or has left.
 """
 
-from __future__ import annotations
-
 import random
 from functools import lru_cache
 from hashlib import blake2b

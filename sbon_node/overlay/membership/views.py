@@ -1,7 +1,5 @@
 """Members as other packages see them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 

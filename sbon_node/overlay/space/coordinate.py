@@ -3,8 +3,6 @@
 Peers' coordinates are checked once, where membership takes their messages. All other code trusts a coordinate that it gets.
 """
 
-from __future__ import annotations
-
 from sbon_protocol.messages import MAX_COORDINATE_MS, Coordinate
 
 __all__ = ["MAX_MS", "Coordinate", "checked", "origin"]

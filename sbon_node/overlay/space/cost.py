@@ -3,8 +3,6 @@
 An operator's virtual point has load zero, so a loaded node is as far from it as if it lay off to the side by its load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ neighbours do not help; there the median is right. The samples' own skewness tel
 a single link, well for those of all links of a node.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 

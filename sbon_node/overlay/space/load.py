@@ -1,7 +1,5 @@
 """The load dimension (SBON, section 3.1.1): the load average times a weight, smoothed so that a spike moves no node."""
 
-from __future__ import annotations
-
 import math
 
 

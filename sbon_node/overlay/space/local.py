@@ -1,7 +1,5 @@
 """This node's own coordinate, updated from its measurements."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

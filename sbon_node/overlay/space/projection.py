@@ -1,7 +1,5 @@
 """The latency dimensions of the cost space in a drawing: their first two principal axes."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

@@ -22,8 +22,6 @@ Bounds, whatever peers say: a step is no longer than ``REACH`` of the longest ro
 measured itself; components stay within ``MAX_MS``, heights within [0, ``MAX_MS``].
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

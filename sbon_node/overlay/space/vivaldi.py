@@ -11,8 +11,6 @@ Departures: errors are kept within [0.01, 2] and components within ``MAX_MS``, s
 no sequence of samples leads out of what others accept.
 """
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -4,8 +4,6 @@ A record must be on disk before the answer is sent. An acceptor that lost its re
 :class:`UnknownInstance` to requests for the lost one. An empty promise instead would let a majority forget what it has accepted.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec

@@ -4,8 +4,6 @@ A change that does not apply returns the current state, which the proposer propo
 of a change that applies.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 

@@ -5,8 +5,6 @@ proposer knew at first. Each chosen change of acceptors went through majorities 
 any earlier acceptors knows their successors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Ballots, acceptors and states of a register (CASPaxos: Rystsov, arXiv 1802.07000)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """This node as an acceptor of registers: each answer describes what is on disk."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Keys of the registers of queries, of their operators and sinks, and of sources."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sbon_protocol.api.query_ids import uid_of

@@ -1,7 +1,5 @@
 """The client of registers: reads and compare-and-set through a majority of acceptors, with retries."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """Replacement of a register's acceptors that are gone for good, by live members."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """ANTS: its strategies by name, and the ants of a node."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from sbon_node.context import Context

@@ -1,7 +1,5 @@
 """Knobs of ants that walk between nodes."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -6,8 +6,6 @@ of shortest paths over these links to the sink, by known latencies; without conf
 nodes have several parents, NES selects paths by the number of sources that use them; here every node has one parent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple

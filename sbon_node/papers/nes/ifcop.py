@@ -10,8 +10,6 @@ far greater weight. Since it is a cost and no bound, operators that the best can
 sink.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 

@@ -5,8 +5,6 @@ Then this node and the other preferred hosts are asked what they have left. The 
 it finds placements that keep them.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import msgspec

@@ -1,7 +1,5 @@
 """NES's strategies by name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sbon_node.papers.nes.hierarchy import bottom_up, top_down

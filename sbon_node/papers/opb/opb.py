@@ -22,8 +22,6 @@ Departures from the paper:
 - Where measuring is allowed, the links of each pass are measured, and the next pass uses the measurements.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Literal

@@ -1,7 +1,5 @@
 """OPB's strategies by name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sbon_node.papers.opb.opb import min_delay, opb

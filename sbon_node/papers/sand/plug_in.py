@@ -1,7 +1,5 @@
 """SAND: its strategies by name, and a node as a coordinator of the zones of other nodes' queries, and of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sbon_node.context import Context

@@ -1,7 +1,5 @@
 """The placement problem of a query plan: by its estimates, or of a running query by what its operators have measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 

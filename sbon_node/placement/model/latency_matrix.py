@@ -1,7 +1,5 @@
 """Latencies between the nodes of a pool: estimates, replaced by measurements on request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ The daemon and experiments share the interface. Coordinates age: a view returns 
 of a node that has gone.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Collection, Sequence

@@ -1,7 +1,5 @@
 """The cost of a placement."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The placement problem and its answer, as data (SBON, section 2). A strategy maps a problem to a placement."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Check of a strategy's placement against the query's bounds, which not every strategy considers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """Capacities learnt while one query is placed. Each node counts as free until it refuses (SBON, section 3.1.3, step 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np

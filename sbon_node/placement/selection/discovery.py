@@ -4,8 +4,6 @@ The paper assumes such a service. Gossip carries the total capacity of nodes, bu
 with every operator. So nodes are asked, each once per placement.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Map preferred nodes to hosts: the order of capacity probes and the errors (SBON, section 3.1.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec

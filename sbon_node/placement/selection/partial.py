@@ -1,7 +1,5 @@
 """A partial placement: the chosen hosts, their free capacity, and the delays (OPB, section III)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -12,8 +12,6 @@ search for a best arm by confidence bounds (Kalyanakrishnan et al., PAC Subset S
 candidate may break the bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -5,8 +5,6 @@ its width plus one; for few candidates they are small as well. A backward pass g
 the least total with that value (its min-marginals).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

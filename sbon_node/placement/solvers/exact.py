@@ -4,8 +4,6 @@ It is exact where the objective is a sum over links and its optimum keeps the bo
 best of several trade-offs, improved move by move.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

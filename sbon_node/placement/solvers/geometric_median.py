@@ -7,8 +7,6 @@ it: each round solves the springs' linear system with rates divided by the lengt
 A node's height adds to every path to it, wherever an operator is, so it does not move the median; virtual coordinates have none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ bounds the sum of the needs of its operators. t[v] is the longest delay to verte
 link between.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ operator there and moves one of that host's operators to its best other host. Ea
 none has any.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 It gives the least cost with an operator at each of its candidates, and the latencies at which another placement becomes the best.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

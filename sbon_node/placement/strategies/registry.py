@@ -3,8 +3,6 @@
 The SBON paper's strategies and our own are listed here; ``sbon_node/papers/table.py`` adds those of other papers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 The process starts with the first text, handles one request at a time, and is replaced when it is lost.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import sys

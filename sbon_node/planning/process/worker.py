@@ -4,8 +4,6 @@ A plan is a coroutine of :func:`plan_query`. It stops when it requests an analys
 continues with the answer. So a plan that waits for the engine blocks no other.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import resource

@@ -4,8 +4,6 @@ Each stage becomes an operator over the streams of the stages below it. If an ag
 aggregates, the planner makes both plans and keeps the one whose links carry less.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Knobs of planning: bounds on texts of users and peers, and on the cost of planning them; when operators read in partitions."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """Progress of a query, computed from reports of its sources, links and operators. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 from sbon_protocol.api.catalogue import called

@@ -1,7 +1,5 @@
 """Losses of a running query with each of its nodes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """Measurements over time: dense for recent times, sparse for earlier ones. Bounded and pure."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 

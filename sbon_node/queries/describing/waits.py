@@ -1,7 +1,5 @@
 """Why a running query may not progress: a kind for metrics and alerts, and a text for people. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 

@@ -4,8 +4,6 @@ The choice of the leader matters for liveness alone. Safety comes from the regis
 other work may be done twice. So a node drives by what it knows, without asking, and two may drive for a while.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any

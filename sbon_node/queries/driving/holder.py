@@ -1,7 +1,5 @@
 """The queries whose records this node keeps, as one of three: their state, their cost and their end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress

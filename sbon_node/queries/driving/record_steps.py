@@ -1,7 +1,5 @@
 """Steps of a query's record: from one state to the next, as functions that a compare-and-set may repeat."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """Comparison of placements of one problem over candidates of each operator, by current knowledge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

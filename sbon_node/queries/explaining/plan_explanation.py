@@ -1,7 +1,5 @@
 """Explanation of a plan: estimated and measured flows, and their network usage."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 from collections.abc import Callable, Iterable, Mapping

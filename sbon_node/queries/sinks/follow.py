@@ -4,8 +4,6 @@ A relayed follower is as one at the consumer: frame numbers go to the sink and b
 acknowledged. So it may go on at any node, after either node has restarted.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress

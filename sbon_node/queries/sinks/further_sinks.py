@@ -4,8 +4,6 @@ The record has each from before it is opened until it is ended, so that the quer
 (docs/design.md, section 10). The sink's register decides who reads for it; one without a host is over.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import msgspec

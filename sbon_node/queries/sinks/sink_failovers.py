@@ -3,8 +3,6 @@
 The sink's register decides who delivers. The query's record follows it: it names the node at which users look for the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Declarations of streams, and of views: names for queries, which are read in their place when a query is planned."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """The hook of submissions, for a strategy that asks and reserves by messages of its own between nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """The network that streams need: a connection that carries frames, and a method to open one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol

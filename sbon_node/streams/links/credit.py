@@ -1,7 +1,5 @@
 """Credit: the bytes of a stream that one subscriber may hold or await (docs/design.md, section 8)."""
 
-from __future__ import annotations
-
 FRAME_OVERHEAD_BYTES = 64
 """Cost of a frame beside its payload, so that frames without rows are bounded too."""
 

@@ -5,8 +5,6 @@ and finished with. It recovers only by asking for frames from a number again. It
 any other breach it closes the connection and asks for the next frame again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The host's side of links: sends streams to subscribers (docs/design.md, section 8)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

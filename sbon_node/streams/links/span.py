@@ -1,7 +1,5 @@
 """Choice of the next batch's frames: least watermarks first, none too far ahead (docs/design.md, section 7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

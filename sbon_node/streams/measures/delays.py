@@ -1,7 +1,5 @@
 """Delays of rows from their source to a sink: quantiles over the newest frames that have arrived."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -9,8 +9,6 @@ batch's time would have a variance proportional to x. So the variance of a row i
 (y - m x)² / x, which is (sum(y² / x) - m sum(y)) / n (the ratio model; Cochran, Sampling Techniques, section 6.7).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

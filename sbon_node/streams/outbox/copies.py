@@ -3,8 +3,6 @@
 Readers notice nothing but a later epoch: frames keep their numbers, and those that some reader has not acknowledged come along.
 They come in pieces, each stored by itself under another name, so that a large stream holds up nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

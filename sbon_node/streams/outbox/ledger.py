@@ -3,8 +3,6 @@
 Pure: it decides which subscribers hold a stream back and which frames may be deleted, and reads no file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple

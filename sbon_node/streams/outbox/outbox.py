@@ -11,8 +11,6 @@ Rules that hold whenever a process dies:
 Calls are synchronous and belong to one event loop; waits are for conditions, never by polling.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Sequence

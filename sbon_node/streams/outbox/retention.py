@@ -1,7 +1,5 @@
 """Subscriptions of a stream, their progress, and the frames that may be deleted (docs/design.md, section 8)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 

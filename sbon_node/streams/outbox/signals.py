@@ -1,7 +1,5 @@
 """Waits for a condition without polling."""
 
-from __future__ import annotations
-
 import asyncio
 
 

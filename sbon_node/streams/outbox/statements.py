@@ -1,7 +1,5 @@
 """The outbox's SQL statements: layout of streams, batches, frames and subscriptions in the database."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable
 from typing import Any

@@ -5,8 +5,6 @@ not the loss of power. With ``fsync`` a transaction that carries a promise is sy
 trimming are not synced, for losing them only repeats work.
 """
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Iterator, Sequence

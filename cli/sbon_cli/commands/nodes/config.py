@@ -1,7 +1,5 @@
 """Flags for settings with their origin, and ``sbon config``, which shows and checks settings."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``sbon debug``: log levels at run time, memory and disk, and a dump of a node for diagnosis."""
 
-from __future__ import annotations
-
 import io
 import os
 import tarfile

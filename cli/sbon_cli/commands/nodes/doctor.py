@@ -1,7 +1,5 @@
 """``sbon doctor``: problems of all nodes, their machines and their connections, with remedies."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """``sbon map``: a picture of the cost space, on the terminal and as a file."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence

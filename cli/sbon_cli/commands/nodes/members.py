@@ -1,7 +1,5 @@
 """The cluster: ``sbon members``, ``status`` and ``rtt`` show it, ``sbon join``, ``leave`` and ``drain`` change it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 

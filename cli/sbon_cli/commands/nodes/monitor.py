@@ -1,7 +1,5 @@
 """``sbon monitor``: the events of a node, as they happen."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``sbon node``: runs a node in the foreground until a signal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

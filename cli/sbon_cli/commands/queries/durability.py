@@ -1,7 +1,5 @@
 """Durability of a query, backups of its operators, and what it would lose with a node, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.markup import escape

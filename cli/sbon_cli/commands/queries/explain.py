@@ -1,7 +1,5 @@
 """``sbon explain``: a query's plan as a tree with estimated and measured rates, and its placement with the alternatives."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Sequence

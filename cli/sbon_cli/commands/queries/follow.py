@@ -1,7 +1,5 @@
 """Following a query from the command line: writes its rows, and reports why none come."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """A query's progress: a line for people, and a bar on a terminal while it is followed."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

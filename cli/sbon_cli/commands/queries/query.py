@@ -1,7 +1,5 @@
 """``sbon query``: lists, shows, follows and stops queries, and moves their operators."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 from datetime import UTC, datetime

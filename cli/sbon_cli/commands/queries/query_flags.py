@@ -1,7 +1,5 @@
 """Flags of a query: the goal of its placement, adaptation, durability, partial aggregates, errors in rows, state, joins."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import wraps

@@ -1,7 +1,5 @@
 """Output of rows as they arrive: aligned lines for people, NDJSON for programs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Sinks by the value of ``--to``, a file by its path, any other sink by a URL; and options of any connector."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``sbon sql``: a shell for queries, on a terminal or from a file."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``sbon submit``: submits a query and prints its rows."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import closing

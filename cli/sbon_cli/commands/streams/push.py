@@ -1,7 +1,5 @@
 """``sbon stream push``: rows from a file or a pipe to a stream, each once."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

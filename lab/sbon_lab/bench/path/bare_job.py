@@ -3,8 +3,6 @@
 ``python -m sbon_lab.bench.path.bare_job`` takes a :class:`Job` a line, and answers each with a :class:`JobEnd`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

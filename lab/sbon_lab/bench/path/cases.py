@@ -1,7 +1,5 @@
 """Queries of the benchmark of the whole path, each as its own SQL and as the best that we know for bare Spark."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from sbon_node.model.schema import parse_schema

@@ -1,7 +1,5 @@
 """Costs of a run: CPU seconds by kind of process, memory and disk at their peaks, sampled while it runs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

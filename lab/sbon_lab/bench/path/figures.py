@@ -1,7 +1,5 @@
 """Rows of the benchmark's result, their comparison with stored ones, and the comparison of both sides' output."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The figures of adaptation: saving beside an oracle's, moves, returns, and traffic."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise

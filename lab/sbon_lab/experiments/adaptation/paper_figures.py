@@ -4,8 +4,6 @@ The paper ran two queries of each pair. Here one query runs, with its operators 
 of its first placement by the same rates and latencies, which do not depend on where its operators are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path

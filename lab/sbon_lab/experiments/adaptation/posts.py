@@ -1,7 +1,5 @@
 """Rows that users post to the sources of a drawn query, at rates and with selectivities that change."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import AsyncIterator
 

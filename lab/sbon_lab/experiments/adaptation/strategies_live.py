@@ -1,7 +1,5 @@
 """All strategies side by side over the same weather and changes, each with several kinds of adaptation, in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial

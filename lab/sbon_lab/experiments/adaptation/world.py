@@ -1,7 +1,5 @@
 """A drawn world: nodes of a matrix with its rounds as weather, queries over streams of posts, and changes at known times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

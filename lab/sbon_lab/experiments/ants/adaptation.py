@@ -4,8 +4,6 @@ A leader sends ants every ten seconds, whose pheromones outlive the visit. If th
 a factor beta, the leader enforces it and withdraws the old placement (section 3.9).
 """
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

@@ -5,8 +5,6 @@ with its effect on others' waits, depends on the node and these tasks alone, so 
 returned to an earlier node, the program would miss that the two flows share it; the result is then a lower bound.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

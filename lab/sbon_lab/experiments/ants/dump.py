@@ -1,7 +1,5 @@
 """Queries of ant experiments as JSON lines, from which another program can recompute their latency."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

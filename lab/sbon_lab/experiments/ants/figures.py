@@ -6,8 +6,6 @@ default networks have 208 nodes. The paper prints numbers for Table 1 alone; on 
 optimum, and better than the other two strategies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Quality of placements by ants: ANTS's Figures 2 (a), 2 (b) and 4."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ task emits one of the two whole numbers of messages nearest to its batch size. E
 time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

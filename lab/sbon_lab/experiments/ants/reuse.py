@@ -3,8 +3,6 @@
 Queries begin with the first tasks of a few templates and go on with tasks of their own. The paper has no figure for reuse.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A network of servers on which ant experiments place chains of tasks in sequence."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Sequence

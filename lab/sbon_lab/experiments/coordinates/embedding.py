@@ -1,7 +1,5 @@
 """Settled coordinates of a whole network, by the daemon's own code."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from sbon_lab.experiments.coordinates.rtt_matrix import QUEUEING

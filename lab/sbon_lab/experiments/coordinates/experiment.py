@@ -12,8 +12,6 @@ measurements;
 - the median error between honest nodes if 15 % claim, without error, a fixed random coordinate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Pictures of a coordinate experiment, after SBON's Figures 3 to 5."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

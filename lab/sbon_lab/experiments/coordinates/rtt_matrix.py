@@ -1,7 +1,5 @@
 """Measured round-trip times for experiments: a matrix, or one for each round, with samples drawn from it."""
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from collections.abc import Callable

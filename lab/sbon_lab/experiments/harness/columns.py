@@ -1,7 +1,5 @@
 """Columns of an experiment's rows, computed from all outcomes of a key: means, percentiles, confidence intervals over seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar

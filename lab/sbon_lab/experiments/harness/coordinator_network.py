@@ -1,7 +1,5 @@
 """Delivery of coordinators' messages between the nodes of an experiment, encoded as on the wire, and counted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """An experiment as data: measurements at a point, rows, and pictures; and the loop over points."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

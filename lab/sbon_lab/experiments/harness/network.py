@@ -1,7 +1,5 @@
 """A network for placement experiments: true latencies, possible hosts, and routes where known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

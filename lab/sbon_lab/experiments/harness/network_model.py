@@ -1,7 +1,5 @@
 """Strategies' view of a network in an experiment: coordinates, answers and measurements, with every probe counted."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Collection, Sequence

@@ -1,7 +1,5 @@
 """Pictures of experiments as declarations: which rows, in which panels, with which lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -8,8 +8,6 @@ and many routes are longer than necessary. Ties between routes are broken at ran
 diameter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

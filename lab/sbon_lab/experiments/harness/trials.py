@@ -1,7 +1,5 @@
 """True costs of each strategy's placements, against the exact optimum on the same hosts and latencies."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

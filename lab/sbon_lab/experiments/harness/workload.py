@@ -1,7 +1,5 @@
 """Queries of placement experiments: trees of operators over producers at random nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ node, which stays, and whose work changes. Latencies are true ones: links by the
 that run.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Columns and keys are those of the same figures in one process (:mod:`sbon_lab.experiments.ants.figures`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean

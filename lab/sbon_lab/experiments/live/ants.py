@@ -4,8 +4,6 @@ Each query is a chain of tasks between two nodes; its consumer's node is the lea
 network, queueing by the model, with all queries placed before. The ants in one node use what it knows, and ask others by calls.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The daemon's own membership (:mod:`sbon_lab.simulation.overlay`) in virtual time
 plane of sites with a median round trip of some 135 ms, jitter of 5 % and 1 of 500 datagrams ten times as late.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

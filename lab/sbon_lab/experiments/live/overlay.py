@@ -6,8 +6,6 @@ sequence. On sockets the emulated area has a jitter of 5 % (log-normal) for each
 exponential with the same mean.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

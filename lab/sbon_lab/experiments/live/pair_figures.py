@@ -1,7 +1,5 @@
 """SBON's Figures 10 to 12 from pairs of queries on real nodes, and the figures of each pair."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple

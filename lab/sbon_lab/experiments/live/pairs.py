@@ -4,8 +4,6 @@ SBON, section 4.2. Sources and consumers are at nodes without memory for operato
 query filters a source's rows with one operator; its twin reads the same source.
 """
 
-from __future__ import annotations
-
 import random
 import string
 from collections import Counter

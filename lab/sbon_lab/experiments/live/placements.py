@@ -7,8 +7,6 @@ the area's latencies. So *true* differs from *predicted* by errors about the net
 streams.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any

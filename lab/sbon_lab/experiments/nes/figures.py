@@ -10,8 +10,6 @@ The lower bound is the exact optimum over all nodes with unlimited capacity; ``o
 where computed. Usage counts direct links between hosts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

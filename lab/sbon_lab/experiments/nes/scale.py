@@ -8,8 +8,6 @@ usage / that of the optimum with unlimited capacity; ``optimum_ratio_mean`` comp
 in the remaining capacity. Intervals are over seeds, where there are several.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tracemalloc
 from collections.abc import Iterator, Sequence

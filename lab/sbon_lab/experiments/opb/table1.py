@@ -15,8 +15,6 @@ no move of an operator, or of two linked operators on the same host, improves: b
 from each strategy's placement. The exact optimum is given if the application is narrow enough for tables.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -5,8 +5,6 @@ is that of node pairs, here that of each node. A core has a thousand of its proc
 of a tuple: here it is 1 to 3 units, with which the heaviest operators at ten times the throughput just fit on a node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

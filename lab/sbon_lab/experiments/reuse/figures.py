@@ -4,8 +4,6 @@ SBON (Pietzuch et al., ICDE 2006), section 4.2.2, expects reuse to save more the
 to follow Zipf's law.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import tempfile
 from collections import Counter

@@ -1,7 +1,5 @@
 """Links and owners of queries that share operators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from sbon_protocol.api.queries import LinkInfo, QueryInfo

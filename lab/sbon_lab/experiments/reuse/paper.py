@@ -10,8 +10,6 @@ of theirs equals its own. The paper's multicast operator, which sends one copy o
 counterpart: each consumer takes its own copy from the operator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Each reads its streams from their first rows on, whenever it arrives, so that all runs of a world must deliver the same rows.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A drawn world of the reuse experiment: nodes of a network, streams with producers at some of them, and queries that arrive."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -13,8 +13,6 @@ nodes, without a bound on delay, so under a bound it is a lower limit (with Figu
 queries, as have 9 and 10, and 11 and 12.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ has both at 0.4 of the network's diameter. *star* has the proxy in the middle, w
 sources together and away from it, with an APD of twice the ASD. The depth of a tree is taken to be that of its operators.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ three counts); ``capacities``, where half of the nodes are full and the others h
 Coordinates are refit's with height, in 3 and 5 dimensions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ time had them. ``hybrid`` is ours, with coordinates by refit, 5-D and height. Th
 - 1. The delay penalty is the longest path from a producer through the operator to the consumer / the longest direct path - 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Batches of a simulated operator, each in Spark's steps: plan, run, hand over, commit."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """DuckDB in place of Spark's executors: SQL of Spark's dialect in, Arrow out, with Spark's type names."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import re

@@ -6,8 +6,6 @@ batch that was planned and not committed runs again over the same offsets, and i
 holds a checkpoint. Fragments are evaluated for real (:mod:`sbon_lab.simulation.engine.evaluate`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

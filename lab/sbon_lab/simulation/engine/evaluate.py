@@ -4,8 +4,6 @@ It supports the common part of Spark's expressions, as DuckDB has them, and reje
 virtual time needs an engine; it is no oracle for Spark's semantics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Injection and repair of faults in a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections import Counter

@@ -1,7 +1,5 @@
 """The faults of a run, as data: when, which, where, for how long. Drawn from a seed, or written by hand."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@
 :class:`ForgetfulDisk` is a folder with such a state, where power may be lost before any call of this process.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """The paths of a simulated network: latency, quality, cuts, and traffic of each node."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Annotated

@@ -3,8 +3,6 @@
 Meanwhile its kernel takes datagrams and bytes, up to a limit. Its timers are late, and it sees everything at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from sbon_lab.simulation.loop import EPOCH_S, VirtualLoop

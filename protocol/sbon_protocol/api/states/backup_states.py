@@ -1,7 +1,5 @@
 """States of the backup of a replicated operator, as its host knows it."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from sbon_protocol.api.states.lifecycle import Lifecycle, Transition

@@ -1,7 +1,5 @@
 """States of a sink that is added to a query while that runs, as the query's record has them."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from sbon_protocol.api.states.lifecycle import LOST, OVER, UNREACHABLE, Lifecycle, Transition

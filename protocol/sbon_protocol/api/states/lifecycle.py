@@ -8,8 +8,6 @@ A lifecycle with events *drives*: state and event choose the transition, and tha
 (:meth:`Lifecycle.on`). One without events only rejects other transitions (:meth:`Lifecycle.check`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -12,8 +12,6 @@ the change. So it may let the frozen operator go on (``THAW``) at any time befor
 it has read that the change has not happened, or has made it impossible: ``switching`` has no row for an error or a cancellation.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """States of an operator, as its engine reports them to its host."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from sbon_protocol.api.states.lifecycle import LOST, OVER, PLANNED, UNREACHABLE, Lifecycle, Transition

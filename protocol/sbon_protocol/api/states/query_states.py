@@ -1,7 +1,5 @@
 """States of a query, as its record has them."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE, Lifecycle, Transition

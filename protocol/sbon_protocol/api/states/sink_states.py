@@ -1,7 +1,5 @@
 """States of a sink that delivers by itself, as its runner reports them; a reason may follow the state, after a colon."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from sbon_protocol.api.states.lifecycle import LOST, OVER, Lifecycle, Transition

@@ -1,7 +1,5 @@
 """States of a source, as its node's runner reports them; a reason may follow the state, after a colon."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE, Lifecycle, Transition

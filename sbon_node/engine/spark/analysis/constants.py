@@ -4,8 +4,6 @@ A call such as ``k RLIKE '(('`` runs with a few sample values in place of its co
 them, the constant is at fault and not the values.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

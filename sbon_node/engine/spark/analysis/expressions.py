@@ -3,8 +3,6 @@
 A node on no list may raise. The lists only save work: an expression that cannot fail is left as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The second of two checks; the planner and every host make the first on the SQL text (``query.allowlist``).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 ``python -m sbon_node.engine.spark.jvm.archive`` creates it; the installation does so.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

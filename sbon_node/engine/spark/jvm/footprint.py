@@ -1,7 +1,5 @@
 """An engine's use of resources: threads, descriptors, the heap's live objects, and processor time."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

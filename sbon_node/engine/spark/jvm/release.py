@@ -4,8 +4,6 @@ Measured with pyspark 4.3: each query left a thread for each of its readers, a c
 through these and through references from Python to the JVM and back, its session with all its plans.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@
 and the loading and checking of some 20,000 classes.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

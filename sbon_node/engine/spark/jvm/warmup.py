@@ -1,7 +1,5 @@
 """Small streaming queries of the operators' kinds, so that later queries meet loaded and compiled classes."""
 
-from __future__ import annotations
-
 import datetime
 import sys
 import tempfile

@@ -5,8 +5,6 @@ with the rows of a frame, in the order of their times, that lie within a span of
 the interval at once: the partners of a row are a range of the other block's rows, sorted by key and time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

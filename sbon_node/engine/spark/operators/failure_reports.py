@@ -1,7 +1,5 @@
 """Short reasons from Spark's long failure reports."""
 
-from __future__ import annotations
-
 import re
 from typing import cast
 

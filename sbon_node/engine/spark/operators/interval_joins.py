@@ -5,8 +5,6 @@ state until the watermark releases them; a Python function finds the pairs of ro
 its whole condition. A row is in one block, so no pair comes twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from pyspark.sql import Column, DataFrame

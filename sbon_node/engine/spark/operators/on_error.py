@@ -7,8 +7,6 @@ collected (``CollectMetrics``), and none goes further, so that no stateful node 
 changed: markers pass as before.
 """
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """One operator in the engine process: a streaming query from its views to its end, after which Spark keeps nothing of it."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Output of a batch: collected as Arrow, cut into frames, and stored in the node before Spark commits the batch."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The simple reader long-polls: ``read`` returns at the first news, which makes a 
 The partitioned reader runs in executors, which makes high rates cheap and each batch slower. Both return whole Arrow batches.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

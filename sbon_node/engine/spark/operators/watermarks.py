@@ -11,8 +11,6 @@ nodes may follow each other, Spark computes a watermark for each of them, and ig
 a single stateful node; an operator with several is limited to times after 1970.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Instructions of the failure detector, as data."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sbon_node.overlay.membership.table import Change

@@ -1,7 +1,5 @@
 """Awaited pings: they measure the latency to a member; the failure detector ignores them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

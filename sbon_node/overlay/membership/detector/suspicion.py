@@ -13,8 +13,6 @@ suspect, to become a witness:
     time(heard) = time(c) + 2 x gossip interval x log2(n + 1)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

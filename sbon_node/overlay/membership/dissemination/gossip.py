@@ -1,7 +1,5 @@
 """Queues of rumours: each is sent a bounded number of times, the least sent ones first (SWIM, section 4.1). Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import chain, islice

@@ -9,8 +9,6 @@ members once more. The member is *doubted*: the node that sees the contradiction
 refutes, or proves silent.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from itertools import accumulate

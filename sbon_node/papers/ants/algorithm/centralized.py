@@ -6,8 +6,6 @@ capacity is short, several operators move at once (:mod:`~sbon_node.placement.so
 objective; with latency by queueing, this is the method that ANTS compares with.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -5,8 +5,6 @@ starts at a placed operator or a producer and ends at a placed operator or a con
 join's host, and branches that fan out begin where they leave.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from typing import NamedTuple

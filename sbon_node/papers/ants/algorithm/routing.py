@@ -4,8 +4,6 @@ A step takes the cell and the ant, and returns the ant and its next hop. Forward
 time of each hop; backward, it reinforces the hops that it took.
 """
 
-from __future__ import annotations
-
 import random
 
 import msgspec

@@ -8,8 +8,6 @@ Where a task of the chain runs for others already, the scout passes through it (
 and the links that feed it cost nothing again. Half of the scouts look for such tasks.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

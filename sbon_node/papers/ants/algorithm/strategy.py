@@ -9,8 +9,6 @@ Ants minimise latency under every objective. If no scout finds hosts for all tas
 among twice as many nodes, up to all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 

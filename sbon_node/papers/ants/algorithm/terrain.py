@@ -10,8 +10,6 @@ A node that is near many others would have more neighbours than it may keep. So 
 (:func:`drawn_neighbours`), which keeps paths short.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence

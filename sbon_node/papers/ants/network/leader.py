@@ -3,8 +3,6 @@
 Source: ANTS, sections 3.2, 3.7 and 3.8. Lost and late ants are ignored; their round is over.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence

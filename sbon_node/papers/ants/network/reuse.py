@@ -4,8 +4,6 @@ The walk along the streams finds the operators that may be read (:mod:`sbon_node
 with the scouts, so a peer that lies changes the cost of a placement, and not which operator is read. Nothing is reserved here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple

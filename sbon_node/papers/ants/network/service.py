@@ -1,7 +1,5 @@
 """This node's cell in the network of ants: it takes ants from other nodes, and sends its own."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import OrderedDict

@@ -5,8 +5,6 @@ own load they leave out. If the placement that they find is faster than the pres
 the operators that will move counted at their new hosts, and the operators move there one by one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

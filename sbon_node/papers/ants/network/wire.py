@@ -1,7 +1,5 @@
 """Conversion between ants in datagrams and the structures that their steps use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -10,8 +10,6 @@ configuration can still be finished at the proxy. A query is never refused for i
 the bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -12,8 +12,6 @@ places. The alternatives of an operator stay with its coordinator, which OPERATO
 informed that the operator is placed there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

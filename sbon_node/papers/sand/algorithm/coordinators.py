@@ -9,8 +9,6 @@ A coordinator uses its own knowledge of the network: what it has measured, the m
 coordinates that it knows. Peers are not trusted: all is checked, limited and forgotten after a time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar

@@ -10,8 +10,6 @@ nodes. So the nodes that would be best if the query were one operator are consid
 no probes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

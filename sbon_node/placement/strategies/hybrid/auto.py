@@ -11,8 +11,6 @@
    or the strategy above lacks its solver, refuses so many nodes, or cannot minimise the objective.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import combinations
 

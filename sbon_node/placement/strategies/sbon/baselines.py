@@ -1,7 +1,5 @@
 """The strategies with which the SBON paper compares (section 4.1): each prefers some nodes for an operator, in some order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from sbon_node.placement.model.network_view import NetworkView

@@ -8,8 +8,6 @@ that can be in an optimum: a host is excluded for an operator if the whole query
 ignored, than a placement that keeps all bounds.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from functools import partial

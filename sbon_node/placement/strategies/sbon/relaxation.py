@@ -8,8 +8,6 @@ The loop ends when |F| < F_t, as in the figure; the prose says the opposite.
 RELAXATION minimises sum DR x Lat^2 (equation 3), which has one minimum, and not the network usage itself.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 All other functions are refused. The reasons below are for people; only the list decides.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Container
 

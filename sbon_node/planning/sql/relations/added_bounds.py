@@ -4,8 +4,6 @@ With a join window, each row of a side of a join without a bound meets the rows 
 from now on is over rows that are later than all those that its sources had when it was submitted.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 

@@ -4,8 +4,6 @@ A literal is refused if no value of the column can be compared with it, or if it
 only at the first row.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Reader from a user's SQL to relations: resolves names by the catalogue and refuses unsupported SQL."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import re

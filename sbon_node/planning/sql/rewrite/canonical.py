@@ -5,8 +5,6 @@ and ``*``, the direction of ``<`` and ``>``, repeated conditions, the case of fu
 range, the order of literals of one type after IN, and NOT before NOT or before a comparison. It keeps all other differences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from sqlglot import exp

@@ -6,8 +6,6 @@ numbers, otherwise with an error that grows with the square of mean over deviati
 values are counted with HyperLogLog sketches, which merge; the undivided aggregate uses the same sketch, so that both agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

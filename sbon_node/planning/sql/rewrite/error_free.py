@@ -4,8 +4,6 @@ Spark's arithmetic and casts raise (division by zero, overflow, a text that is n
 conditions are evaluated on rows that the user's condition never reaches, so only conditions that cannot raise may be inferred.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sqlglot import exp

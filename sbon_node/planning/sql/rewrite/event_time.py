@@ -4,8 +4,6 @@ A column *follows* with lag L when no later row has a value of W - L or less the
 (docs/design.md, section 7). All lengths are whole milliseconds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 satisfy the conditions. It is a SELECT over a stream, an aggregate or a join, or a union of such.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ A condition that is NULL drops its row as one that is false does. So conditions 
 ``a > 5`` also says that ``a`` is not NULL. Values are compared in Spark's order, in which NaN is the greatest number.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

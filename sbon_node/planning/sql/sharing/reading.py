@@ -4,8 +4,6 @@ A fragment may come from a peer, so it passes the allow-list first. Fragments th
 are refused: the relation that was read must render to the same text again, up to spelling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from sqlglot import exp

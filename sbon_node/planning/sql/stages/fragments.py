@@ -1,7 +1,5 @@
 """SQL text of a stage's relation, over the engine's views ``in0``, ``in1`` and so on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

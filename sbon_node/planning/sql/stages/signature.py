@@ -5,8 +5,6 @@ relations and columns, and the order of keys and aggregates in a grouping, of th
 a view. It includes the order of the outputs and the signatures of the inputs, down to the sources' ids.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -5,8 +5,6 @@ cast). Here only operators, CASE, CAST, EXTRACT and TRIM have classes: any other
 the allow-list can check the name and Spark gets the text as written.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Durations in SQL: ``'1 hour 30 minutes'``, ``INTERVAL '90' MINUTE``, ``INTERVAL 5 SECONDS``."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

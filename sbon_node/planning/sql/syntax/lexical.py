@@ -5,8 +5,6 @@ quotes, and Spark replaces ``${...}`` by settings and environment variables even
 text that two parsers could read differently, so that Spark runs the same text that was checked.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Allowed statements, clauses, relations and depth of a query; others are refused with their place, or respelt for Spark."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import re
