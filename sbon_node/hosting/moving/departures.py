@@ -384,8 +384,9 @@ class MoveDriver:
         operator = departure.hosted.spec.id
 
         async def forget() -> None:
-            await self._operators.leave(operator)
+            # First, so that it does not outlast the operator: after a crash the register says that this node is not its host.
             self._context.store.delete("departure", operator)
+            await self._operators.leave(operator)
 
         def waits(error: SbonError) -> None:
             log.warning("departed-not-deleted", operator=operator, code=error.code, reason=str(error))

@@ -320,6 +320,11 @@ class SimulatedEngine:
             except ControlLostError:
                 engine_process.process.kill()
                 return
+            except FileNotFoundError:
+                if operator.checkpoint.exists():
+                    raise
+                engine_process.process.kill()  # An engine that outlived its node writes to a disk that is no more.
+                return
             except SbonError as error:
                 operator.in_batch = False
                 retried = error.code in RETRIED and not operator.stopping
