@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ async def test_a_measurement_of_this_look_outranks_what_was_known(monkeypatch: p
 
     monkeypatch.setattr(LiveNetworkView, "measure", measure)
     monkeypatch.setattr(LiveNetworkView, "latency_ms", lambda view, a, b: 99.0)
-    context: Any = None
+    context: Any = SimpleNamespace(rng=None)
     view = LookView(context, "q", 1.0)
     measured = [await view.measure(pairs) for pairs in ([("b", "a")], [("b", "a")], [("a", "b"), ("b", "b")])]
     assert measured == [{("b", "a"): 7.0}, {("b", "a"): 7.0}, {("a", "b"): 7.0}]

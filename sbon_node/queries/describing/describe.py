@@ -182,15 +182,9 @@ async def describe(
     described, shared = tuple(known[: len(record.plan.operators)]), tuple(known[len(record.plan.operators) :])
     sources = tuple(_of_plan(source, source_infos.get(source.id), unanswered) for source in planned)
     rows = consumer.rows if consumer is not None else None
-    progress = progress_of(
-        sources,
-        links,
-        described,
-        record.plan.outputs,
-        rows=rows,
-        state=record.state,
-        elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
-    )
+    elapsed_s = max(0, context.clock.wall_ms() - record.submitted_ms) / 1000
+    outputs, state = record.plan.outputs, record.state
+    progress = progress_of(sources, links, described, outputs, rows=rows, state=state, elapsed_s=elapsed_s)
     further = {node: report.further for node, report in reports.items()}
     sinks = tuple(_described(record, one, further) for one in record.more_sinks)
     sinks_wait = (*_of_sink(context, record, consumer, refusals), *_of_further(context, sinks))
