@@ -1,4 +1,4 @@
-"""A source and a sink for sbon, to begin one's own with (docs/connectors.md, "Another one")."""
+"""A source and a sink for sbon, to begin one's own with (docs/connectors.md, "Writing a connector")."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from sbon_node.hosting.sinks.open_sinks import ReaderPositions
 from sbon_node.hosting.sources.host import Pushes, ResultStreams, SourceHost
 from sbon_node.hosting.sources.measurements import MeasurementStore, SampleStore
 from sbon_node.hosting.standby.backups import NodeBackups, NodeSourceBackups
-from sbon_node.hosting.standby.keeper import Kept, StoredBackup
+from sbon_node.hosting.standby.keeper import KeptOperator
 from sbon_node.hosting.standby.operator import OperatorBackups
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.source import SourceBackups
@@ -136,7 +136,7 @@ def assemble(
     ports = OperatorPorts(context, settings.connectors, acceptors, capacity.speed, own_backups)
     room = Room(context, capacity, ports, machine.load)
     # Operators of other nodes that come here, and those backed here: two parts fill these, and the host of operators heeds both.
-    arriving, backed = dict[str, Arrival](), dict[str, Kept[StoredBackup]]()
+    arriving, backed = dict[str, Arrival](), dict[str, KeptOperator]()
     operators = OperatorHost(context, engine, room, settings.connectors, acceptors, arriving=arriving, backed=backed)
     moving = (settings.engine, settings.migration, context, sender, operators, engine, owners, acceptors)
     moves = Moves(*moving, arriving)

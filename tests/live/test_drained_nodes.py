@@ -38,12 +38,20 @@ def assert_right(query: MovingQuery) -> None:
 
 
 @contextmanager
-def back_afterwards(cluster: LocalCluster) -> Iterator[None]:
-    """Start the drained node again, whatever becomes of the test: those after it have the same cluster."""
+def back_afterwards(cluster: LocalCluster, *, forgets: bool = False) -> Iterator[None]:
+    """Start the drained node again, whatever becomes of the test: those after it have the same cluster.
+
+    One that a user has drained stays so, unless it ``forgets`` that with all of its data.
+    """
+    node = cluster[DRAINED]
     try:
         yield
     finally:
-        cluster[DRAINED].restart()
+        if forgets:
+            if node.running:
+                node.kill()
+            node.lose_data()
+        node.restart()
         cluster.wait_converged()
 
 
@@ -52,7 +60,7 @@ def test_a_node_is_drained_under_two_running_queries(world: World, tmp_path: Pat
     """Their state is in RocksDB, chosen at the submission by its expected size, and moves twice."""
     cluster = world.cluster
     with (
-        back_afterwards(cluster),
+        back_afterwards(cluster, forgets=True),
         query_at(cluster, "tumbling", tmp_path) as windows,
         query_at(cluster, "filter", tmp_path) as rows,
     ):

@@ -11,7 +11,15 @@ from typing import Any, get_args
 
 import pytest
 
-from sbon_protocol.api.states import backup_states, move_states, operator_states, query_states, sink_states, source_states
+from sbon_protocol.api.states import (
+    backup_states,
+    kept_backup_states,
+    move_states,
+    operator_states,
+    query_states,
+    sink_states,
+    source_states,
+)
 from sbon_protocol.api.states.lifecycle import Lifecycle
 from sbon_protocol.errors import BrokenInvariantError
 from sbon_protocol.moving import MoveStep
@@ -23,9 +31,10 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
     source_states.LIFECYCLE,
     sink_states.LIFECYCLE,
     backup_states.LIFECYCLE,
+    kept_backup_states.LIFECYCLE,
     move_states.LIFECYCLE,
 )
-WORDS = frozenset(state for one in LIFECYCLES[:-1] for state in (*one.states, *one.derived))
+WORDS = frozenset(state for one in LIFECYCLES[:-2] for state in (*one.states, *one.derived))
 WRITTEN = re.compile(rf"""["'](?:{"|".join(sorted(WORDS))})["']""")
 """Matches a file that may spell a state."""
 OTHER_LIFECYCLES = {
@@ -70,6 +79,7 @@ def test_every_state_is_reached_and_every_terminal_state_is_final(lifecycle: Lif
         (source_states.SourceState, source_states.LIFECYCLE.states),
         (sink_states.SinkState, sink_states.LIFECYCLE.states),
         (backup_states.BackupState, backup_states.LIFECYCLE.states),
+        (kept_backup_states.KeptBackupState, kept_backup_states.LIFECYCLE.states),
         (move_states.MoveState, move_states.LIFECYCLE.states),
         (MoveStep, move_states.LIFECYCLE.states),
     ],

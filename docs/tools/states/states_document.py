@@ -9,6 +9,7 @@ from typing import Any
 from sbon_protocol.api.states import (
     backup_states,
     further_sink_states,
+    kept_backup_states,
     move_states,
     operator_states,
     query_states,
@@ -26,14 +27,15 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
     sink_states.LIFECYCLE,
     further_sink_states.LIFECYCLE,
     backup_states.LIFECYCLE,
+    kept_backup_states.LIFECYCLE,
     move_states.LIFECYCLE,
 )
 
 _INTRODUCTION = """# States
 
 The states of queries, operators, sources, sinks and backups, and the steps of moves, as `sbon`, the API and the dashboard show
-them. A node checks every transition against these tables but that of backups, and raises an error for any other: that would be a
-defect of its own. Where a table has a column *then*, its node takes from it what to do next.
+them, and those of backups at the nodes that keep them. A node checks every transition against these tables, and raises an error
+for any other: that would be a defect of its own. Where a table has a column *then*, its node takes from it what to do next.
 
 A state may have a reason, which follows it or stands beside it. The node that runs the thing never reports a *derived* state:
 another node shows it, for example where that node does not answer. `make states` writes this page from
@@ -62,10 +64,11 @@ def _shown(lifecycle: Lifecycle[Any]) -> str:
 
 def _drawing(lifecycle: Lifecycle[Any]) -> list[str]:
     """Return a diagram in Mermaid, which Git hosts draw and which can be read as it is."""
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {lifecycle.initial}"]
-    lines += dict.fromkeys(f"    {one.before} --> {one.after}" for one in lifecycle.transitions if one.before != one.after)
-    lines += [f"    {state} --> [*]" for state in lifecycle.states if state in lifecycle.terminal]
-    return [*(line.replace("given-up", "given_up") for line in lines), "```"]  # An id has no hyphen.
+    ids = {state: state.replace("-", "_") for state in lifecycle.states}  # An id has no hyphen.
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {ids[lifecycle.initial]}"]
+    moves = [(ids[one.before], ids[one.after]) for one in lifecycle.transitions if one.before != one.after]
+    lines += dict.fromkeys(f"    {before} --> {after}" for before, after in moves)
+    return [*lines, *(f"    {ids[state]} --> [*]" for state in lifecycle.states if state in lifecycle.terminal), "```"]
 
 
 def _states(lifecycle: Lifecycle[Any]) -> list[tuple[str, str, str]]:
@@ -91,7 +94,8 @@ def _driving(lifecycle: Lifecycle[Any]) -> list[str]:
     for one in lifecycle.transitions:
         if one.event is not None:
             when = f"{one.when} (`{one.kind}`)" if one.kind else one.when
-            befores.setdefault((f"`{one.after}`", when, _named(*one.instructions)), []).append(f"`{one.before}`")
+            after = "the same" if one.after == one.before else f"`{one.after}`"
+            befores.setdefault((after, when, _named(*one.instructions)), []).append(f"`{one.before}`")
     if not befores:
         return []
     meanings = {_named(each): each.value for one in lifecycle.transitions for each in one.instructions}

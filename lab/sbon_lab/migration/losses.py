@@ -55,7 +55,7 @@ def lose_hosts(
     feed: Feed = FEED,
 ) -> Row:
     """Return the row of a kind whose last operator runs at one of ``hosts``; source and consumer are at ``source``."""
-    name = f"losses-{kind}"
+    name = f"losses-{kind}-{durability}"
     with MovingQuery(cluster, source, name, KINDS[kind], feed, folder, strategy="consumer", durability=durability) as query:
         notify(f"{kind}: the first rows")
         query.more(3)

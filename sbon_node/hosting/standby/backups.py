@@ -13,7 +13,7 @@ from sbon_node.hosting.components import checkpoint_of
 from sbon_node.hosting.moving.arrivals import Moves
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.standby.followers import BackupFollowers, Rehearsals
-from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup
+from sbon_node.hosting.standby.keeper import BackupKeeper, KeptOperator
 from sbon_node.hosting.standby.operator import OperatorBackup, OperatorBackups, OperatorKeeper
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.source import SourceBackup, SourceBackups, SourceKeeper
@@ -72,7 +72,7 @@ class NodeBackups(_Backups[OperatorBackup]):
         owners: OperatorRegisters,
         settings: BackupSettings,
         engine_settings: EngineSettings,
-        kept: dict[str, Kept[StoredBackup]],
+        kept: dict[str, KeptOperator],
     ) -> None:
         super().__init__(context, settings, own.known, own.tasks)
         self._own, self._operators = own, operators

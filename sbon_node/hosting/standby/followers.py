@@ -27,7 +27,7 @@ from sbon_node.engine.interface import Engine, MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.hosting.components import checkpoint_of, copy_to
 from sbon_node.hosting.moving.ends import Batch, FollowerStarter, Frozen, Position, Target
-from sbon_node.hosting.standby.keeper import Kept, StoredBackup, files_of
+from sbon_node.hosting.standby.keeper import KeptOperator, files_of
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.channel import race
@@ -35,6 +35,7 @@ from sbon_node.streams.port import Following
 from sbon_node.streams.skipped import SkippedRows
 from sbon_protocol.api.durability import LOCAL
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.states.kept_backup_states import KEEPS
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.api.subscribers import BACKUP
 from sbon_protocol.calls import BackupStored
@@ -73,14 +74,14 @@ class BackupFollowers:
         if follower is not None and state in SET_ASIDE:
             follower.failure = SbonError("engine-failed", reason, where=operator)
 
-    def run(self, kept: Kept[StoredBackup]) -> None:
+    def run(self, kept: KeptOperator) -> None:
         """Let a hot operator be followed from its first stored batch on, until it goes on here."""
         operator = kept.id
-        if kept.stored.is_hot and kept.stored.newest is not None and not (kept.goes_on or kept.is_ending):
+        if kept.stored.is_hot and kept.stored.newest is not None and kept.state in KEEPS:
             follower = self._known.setdefault(operator, Follower())
             self._tasks.start(_task(operator), self._follow(kept, follower))
 
-    def stored(self, kept: Kept[StoredBackup], before: Batch) -> BackupStored:
+    def stored(self, kept: KeptOperator, before: Batch) -> BackupStored:
         """Let the follower run the newest stored batch, too, which began after these frames; return the reply to the host."""
         self.run(kept)
         follower, newest = self._known.get(kept.id), kept.stored.newest
@@ -95,7 +96,7 @@ class BackupFollowers:
         follows = follower.target is not None and follower.failure is None
         return BackupStored(needs=follower.needs_input, follows=follows, reason=follower.reason[:500])
 
-    async def go_on(self, kept: Kept[StoredBackup], epoch: int) -> str:
+    async def go_on(self, kept: KeptOperator, epoch: int) -> str:
         """Let the follower be the operator in this node's ``epoch``; otherwise delete all that it has here, and return why."""
         operator, newest, started_s = kept.id, kept.stored.newest, self._context.clock.now()
         follower = self._known.get(operator)
@@ -135,7 +136,7 @@ class BackupFollowers:
             await self._starter.stop(operator)
         return False
 
-    async def remove(self, kept: Kept[StoredBackup]) -> None:
+    async def remove(self, kept: KeptOperator) -> None:
         """Stop the follower, and delete what it has here."""
         if kept.stored.is_hot and not await self.stop(kept.id):
             await self._starter.delete(kept.id)
@@ -146,7 +147,7 @@ class BackupFollowers:
 
     # -- following ----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, kept: Kept[StoredBackup], follower: Follower) -> None:
+    async def _follow(self, kept: KeptOperator, follower: Follower) -> None:
         """Start the follower, and start it again after each failure, for ever."""
         settings, clock, operator = self._settings, self._context.clock, kept.id
         backoff = Backoff(settings.follow_retry_s, settings.follow_retry_max_s, self._context.rng)
@@ -168,7 +169,7 @@ class BackupFollowers:
             await self._starter.stop(operator)
             await clock.sleep(backoff.next_s())
 
-    async def _start(self, kept: Kept[StoredBackup], follower: Follower) -> None:
+    async def _start(self, kept: KeptOperator, follower: Follower) -> None:
         """Start the operator from the newest stored batch; return once it reads its inputs."""
         context, operator = self._context, kept.id
         await self._engine.start()  # After that no engine process of an earlier run writes to the checkpoint.

@@ -8,6 +8,7 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -34,9 +35,19 @@ from sbon_protocol.api.durability import HOT
 from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.nodes import BACKUP, FOLLOWER, CapacityUse
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.states.kept_backup_states import (
+    ADOPTING,
+    ENDED,
+    ENDING,
+    LIFECYCLE,
+    YIELDED,
+    KeptBackupEvent,
+    KeptBackupInstruction,
+    KeptBackupState,
+)
 from sbon_protocol.calls import StoreBackup, StoreSource
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 log = structlog.get_logger()
 
@@ -137,22 +148,34 @@ class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
 S = TypeVar("S", bound=StoredBackup | StoredSource)
 
 
-class Kept(Generic[S]):
+R = TypeVar("R", bound=OperatorRegister | SourceRegister)
+
+
+class Kept(Generic[S, R]):
     """A backup of this node while it runs. ``heard_s`` is the time of the host's last request."""
 
     def __init__(self, stored: S, now_s: float) -> None:
         self.stored, self.heard_s = stored, now_s
         self.lock = asyncio.Lock()
+        self.state: KeptBackupState = LIFECYCLE.initial
+        self.was_yielded = False
+        """Whether the host had asked this node to go on, before that has begun."""
         self.lost_since_s: float | None = None
-        self.is_ending = self.goes_on = False
-        """Whether it is deleted; whether an operator belongs to this node, and is to go on here."""
-        self.is_yielded = False
-        """Whether the host has asked this node to go on with an operator."""
+        self.register: R | None = None
+        """The register as it was read last."""
         self._end_of_copy: asyncio.Future[str] | None = None
 
     @property
     def id(self) -> str:
         return self.stored.id
+
+    def receive(self, event: KeptBackupEvent, kind: str) -> tuple[StrEnum, ...]:
+        """Go to the state that the event chooses for a backup of this kind; return the next instructions."""
+        row = LIFECYCLE.on(self.state, event, self.id, kind)
+        if row.after != ADOPTING:
+            self.was_yielded = row.after == YIELDED
+        self.state = row.after
+        return row.instructions
 
     async def copy(self, fetch: Coroutine[Any, Any, None]) -> None:
         """Fetch files of a batch under the lock, until :meth:`interrupt`: then raise :class:`SbonError` ``copy-stalled``."""
@@ -166,6 +189,10 @@ class Kept(Generic[S]):
         """End a copy under way, whose host has no right to it any more: others wait for the lock."""
         if self._end_of_copy is not None and not self._end_of_copy.done():
             self._end_of_copy.set_result(reason)
+
+
+KeptOperator = Kept[StoredBackup, OperatorRegister]
+KeptSource = Kept[StoredSource, SourceRegister]
 
 
 def use_of(spec: OperatorSpec) -> CapacityUse:
@@ -239,11 +266,12 @@ def check_end(sent: SentFrames) -> None:
 
 HOT_LOOKS = 10  # A backup of hot operators looks so many times as often.
 
-R = TypeVar("R", bound=OperatorRegister | SourceRegister)
-
 
 class BackupKeeper(ABC, Generic[S, R]):
-    """The backups of this node, by operator or source; ``known`` is filled with them."""
+    """The backups of this node, by operator or source; ``known`` is filled with them.
+
+    :data:`~sbon_protocol.api.states.kept_backup_states.LIFECYCLE` says what it does next with each.
+    """
 
     noun: ClassVar[str]
     """The key of the operator or source in logs."""
@@ -252,7 +280,7 @@ class BackupKeeper(ABC, Generic[S, R]):
     progress: ClassVar[tuple[str, ...]]
     """Fields of a stored backup that stay when its host asks for it again."""
 
-    def __init__(self, context: Context, settings: BackupSettings, stored: type[S], known: dict[str, Kept[S]]) -> None:
+    def __init__(self, context: Context, settings: BackupSettings, stored: type[S], known: dict[str, Kept[S, R]]) -> None:
         self._context, self._settings, self._tasks = context, settings, Tasks()
         self._known, now_s = known, context.clock.now()
         self._known.update((one, Kept(record, now_s)) for one, record in context.store.all(self.table, stored).items())
@@ -279,30 +307,30 @@ class BackupKeeper(ABC, Generic[S, R]):
     # -- what an adapter adds -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def _read(self, kept: Kept[S]) -> R:
+    async def _read(self, kept: Kept[S, R]) -> R:
         """Return the register."""
 
     @abstractmethod
-    async def _not_read(self, kept: Kept[S], error: SbonError) -> None:
+    async def _not_read(self, kept: Kept[S, R], error: SbonError) -> None:
         """Judge a backup whose register could not be read."""
 
     @abstractmethod
-    async def _claim(self, kept: Kept[S], register: R) -> R:
+    async def _claim(self, kept: Kept[S, R], register: R) -> R:
         """Make this node the host, in the next epoch."""
 
     @abstractmethod
-    async def _go_on(self, kept: Kept[S], register: R) -> None:
-        """Host it from what is stored on, and delete the backup; repeated after a failure or a restart."""
+    async def _go_on(self, kept: Kept[S, R], register: R) -> None:
+        """Host it from what is stored on; repeated after a failure or a restart."""
 
-    def _check_successor(self, kept: Kept[S], register: R) -> None:
+    def _check_successor(self, kept: Kept[S, R], register: R) -> None:
         """Raise ``not-owner`` unless the register lets this node go on."""
 
-    async def _release(self, kept: Kept[S]) -> None:
+    async def _release(self, kept: Kept[S, R]) -> None:
         """Release what the backup holds, before it is deleted."""
 
     # -- requests of hosts --------------------------------------------------------------------------------------------
 
-    def _hosted_by(self, backed: str, caller: Caller) -> Kept[S]:
+    def _hosted_by(self, backed: str, caller: Caller) -> Kept[S, R]:
         """Return the backup of what the caller hosts; raise :class:`SbonError` ``backup-unknown`` or ``fenced``."""
         kept = self._known.get(backed)
         if kept is None:
@@ -311,9 +339,9 @@ class BackupKeeper(ABC, Generic[S, R]):
             raise SbonError("fenced", f"{kept.stored.host} hosts it", where=backed)
         return kept
 
-    def _check_open(self, kept: Kept[S], epoch: int) -> None:
+    def _check_open(self, kept: Kept[S, R], epoch: int) -> None:
         """Raise :class:`SbonError` ``backup-unknown`` for a deleted backup, and ``fenced`` for an epoch that is over."""
-        if kept.is_ending or self._known.get(kept.id) is not kept:
+        if kept.state == ENDING or self._known.get(kept.id) is not kept:
             raise self._unknown(kept.id)
         if epoch < kept.stored.sealed:
             message = f"epoch {epoch} is over: {self._context.name} has heard of epoch {kept.stored.sealed}"
@@ -322,7 +350,7 @@ class BackupKeeper(ABC, Generic[S, R]):
     def _unknown(self, backed: str) -> SbonError:
         return SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=backed)
 
-    async def _renew(self, kept: Kept[S], asked: S) -> S:
+    async def _renew(self, kept: Kept[S, R], asked: S) -> S:
         """Store what the host says now, with what has come so far; return that."""
         async with kept.lock:
             self._check_open(kept, asked.sealed)
@@ -332,17 +360,18 @@ class BackupKeeper(ABC, Generic[S, R]):
             if opened != stored:
                 self._put(kept, opened)
             kept.heard_s, kept.lost_since_s = self._context.clock.now(), None
+            kept.receive(KeptBackupEvent.ASKED, self.noun)
             return kept.stored
 
-    def _keep_frames(self, kept: Kept[S], call: StoreBackup | StoreSource, stream: StreamState, caller: Caller) -> None:
+    def _keep_frames(self, kept: Kept[S, R], call: StoreBackup | StoreSource, stream: StreamState, caller: Caller) -> None:
         """Store the frames of a call, which count once the record of their batch or transaction is stored."""
         sent = SentFrames(kept.id, stream, kept.stored.settled, call.after, call.frames)
         keep_frames(self._context, sent, caller.node, self._settings.stream_bytes)
-        kept.is_yielded = False  # Its host runs it again.
+        kept.receive(KeptBackupEvent.FED, self.noun)
         if not call.more:
             check_end(sent)
 
-    def _put(self, kept: Kept[S], stored: S) -> None:
+    def _put(self, kept: Kept[S, R], stored: S) -> None:
         self._context.store.put(self.table, kept.id, stored, sync=True)
         kept.stored = stored
 
@@ -353,28 +382,66 @@ class BackupKeeper(ABC, Generic[S, R]):
         clock, settings = self._context.clock, self._settings
         while True:
             for kept in list(self._known.values()):
-                self._look(kept, clock.now())
+                if self._known.get(kept.id) is kept:
+                    await self._look(kept, clock.now())
             looks = HOT_LOOKS if any(kept.stored.is_hot for kept in self._known.values()) else 1
             await clock.sleep(settings.watch_s / looks * self._context.rng.uniform(0.5, 1.0))
 
-    def _look(self, kept: Kept[S], now_s: float) -> None:
+    async def _look(self, kept: Kept[S, R], now_s: float) -> None:
+        await self._drive(kept, self._seen(kept, now_s))
+
+    def _seen(self, kept: Kept[S, R], now_s: float) -> KeptBackupEvent:
         if self._is_lost(kept):
             kept.lost_since_s = now_s if kept.lost_since_s is None else kept.lost_since_s
-            if now_s - kept.lost_since_s >= self._settings.recover_after_s:
-                kept.interrupt(f"{kept.stored.host} is lost")
-                self._tasks.start(f"recover {kept.id}", self._recover(kept))
-        else:
-            kept.lost_since_s = None
-            if now_s - kept.heard_s > self._settings.check_s:
-                kept.heard_s = now_s
+            is_over = now_s - kept.lost_since_s >= self._settings.recover_after_s
+            return KeptBackupEvent.OVERDUE if is_over else KeptBackupEvent.MISSED
+        kept.lost_since_s = None
+        if now_s - kept.heard_s <= self._settings.check_s:
+            return KeptBackupEvent.PRESENT
+        kept.heard_s = now_s
+        return KeptBackupEvent.SILENT
+
+    def _is_lost(self, kept: Kept[S, R]) -> bool:
+        """Return whether the host cannot go on, is dead, or is back without its disk."""
+        return kept.state == YIELDED or self._context.presence.gone(AS_HOST, *kept.stored.expected) != ""
+
+    async def _drive(self, kept: Kept[S, R], event: KeptBackupEvent) -> None:
+        """Carry out the instructions that follow the event, and those that follow their outcome, until there are none."""
+        outcome: KeptBackupEvent | None = event
+        while outcome is not None:
+            instructions, outcome = kept.receive(outcome, self.noun), None
+            for instruction in instructions:
+                outcome = await self._carry_out(instruction, kept)
+
+    async def _carry_out(self, instruction: StrEnum, kept: Kept[S, R]) -> KeptBackupEvent | None:
+        match instruction:
+            case KeptBackupInstruction.LOOK:
                 self._tasks.start(f"check {kept.id}", self._check(kept))
+            case KeptBackupInstruction.NOTE_HOST:
+                await self._note_host(kept)
+            case KeptBackupInstruction.END_COPY:
+                kept.interrupt(f"{kept.stored.host} {'cannot run it' if kept.was_yielded else 'is lost'}")
+            case KeptBackupInstruction.RECOVER:
+                self._tasks.start(f"recover {kept.id}", self._recover(kept))
+            case KeptBackupInstruction.CLAIM_NOW:
+                await self._take_over(kept)
+            case KeptBackupInstruction.SEAL:
+                check_frames(self._context, kept.id, kept.stored.stream, lacking=kept.stored.lacks_frames)
+                self._put(kept, msgspec.structs.replace(kept.stored, sealed=_read(kept).epoch + 1))
+            case KeptBackupInstruction.CLAIM:
+                kept.register = await self._claim(kept, _read(kept))
+                return KeptBackupEvent.CLAIMED
+            case KeptBackupInstruction.ADOPT:
+                await self._go_on(kept, _read(kept))
+            case KeptBackupInstruction.RELEASE:
+                await self._release(kept)
+            case KeptBackupInstruction.DELETE:
+                await self._delete(kept)
+                return KeptBackupEvent.DELETED
+        return None
 
-    def _is_lost(self, kept: Kept[S]) -> bool:
-        """Return whether the host is dead, or is back without its disk."""
-        return self._context.presence.gone(AS_HOST, *kept.stored.expected) != ""
-
-    async def _check(self, kept: Kept[S]) -> None:
-        """Forget a backup that the register does not name, or look after the host that it names; go on if that is this node."""
+    async def _check(self, kept: Kept[S, R]) -> None:
+        """Look which nodes the register names; forget the backup if this is none of them."""
         heard_s = kept.heard_s
         try:
             register = await self._read(kept)
@@ -382,15 +449,22 @@ class BackupKeeper(ABC, Generic[S, R]):
             check_cancelled()
             await self._not_read(kept, error)
             return
+        if self._known.get(kept.id) is not kept:
+            return
         if (register.host, register.instance) == self.me:
-            await self._recover(kept)
+            await self._drive(kept, KeptBackupEvent.NAMED_HOST)
         elif (register.backup, register.backup_instance) != self.me:
             await self._forget(kept, heard_s)
         elif (register.host, register.instance) != kept.stored.expected:
-            async with kept.lock:
-                self._put(kept, msgspec.structs.replace(kept.stored, host=register.host, instance=register.instance))
+            kept.register = register
+            await self._drive(kept, KeptBackupEvent.NAMED_OTHER_HOST)
 
-    async def _recover(self, kept: Kept[S]) -> None:
+    async def _note_host(self, kept: Kept[S, R]) -> None:
+        register = _read(kept)
+        async with kept.lock:
+            self._put(kept, msgspec.structs.replace(kept.stored, host=register.host, instance=register.instance))
+
+    async def _recover(self, kept: Kept[S, R]) -> None:
         """Go on here, if the register lets this node."""
         named = {self.noun: kept.id}
 
@@ -405,36 +479,41 @@ class BackupKeeper(ABC, Generic[S, R]):
             if error.code in OVER:
                 await self._check(kept)
 
-    async def _take_over(self, kept: Kept[S], *, is_yielded: bool = False) -> None:
+    async def _take_over(self, kept: Kept[S, R]) -> None:
         async with kept.lock:
-            if kept.is_ending or self._known.get(kept.id) is not kept:
+            if kept.state == ENDING or self._known.get(kept.id) is not kept:
                 return
-            register = await self._read(kept)
-            if (register.host, register.instance) != self.me:
-                self._check_successor(kept, register)
-                if not (is_yielded or self._is_lost(kept)):
-                    return
-                check_frames(self._context, kept.id, kept.stored.stream, lacking=kept.stored.lacks_frames)
-                # First nobody else can show anything any more, then this node is the host.
-                self._put(kept, msgspec.structs.replace(kept.stored, sealed=register.epoch + 1))
-                register = await self._claim(kept, register)
-            await self._go_on(kept, register)
-        log.warning(f"{self.noun}-recovered", host=kept.stored.host, epoch=register.epoch, **{self.noun: kept.id})
+            kept.register = await self._read(kept)
+            await self._drive(kept, self._right(kept, kept.register))
+            if kept.state == ENDED:
+                epoch = kept.register.epoch
+                log.warning(f"{self.noun}-recovered", host=kept.stored.host, epoch=epoch, **{self.noun: kept.id})
+
+    def _right(self, kept: Kept[S, R], register: R) -> KeptBackupEvent:
+        """Return by which right this node may go on; raise :class:`SbonError` ``not-owner``."""
+        if (register.host, register.instance) == self.me:
+            return KeptBackupEvent.CLAIMED
+        self._check_successor(kept, register)
+        return KeptBackupEvent.SUCCEEDS if self._is_lost(kept) else KeptBackupEvent.PRESENT
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    async def _forget(self, kept: Kept[S], heard_s: float = math.inf) -> None:
+    async def _forget(self, kept: Kept[S, R], heard_s: float = math.inf) -> None:
         """Delete a backup, and release what it holds, unless its host has asked for it after ``heard_s``."""
         if heard_s == math.inf:
             kept.interrupt("the backup is not needed any more")
         async with kept.lock:
             if self._known.get(kept.id) is kept and kept.heard_s <= heard_s:
-                kept.is_ending = True
-                await self._release(kept)
-                await self._delete(kept)
+                await self._drive(kept, KeptBackupEvent.NOT_NEEDED)
 
-    async def _delete(self, kept: Kept[S]) -> None:
+    async def _delete(self, kept: Kept[S, R]) -> None:
         self._context.store.delete(self.table, kept.id)
-        kept.is_ending = True
         self._known.pop(kept.id, None)
         self._context.outbox.backups.discard(kept.id)
+
+
+def _read(kept: Kept[S, R]) -> R:
+    """Return the register that an earlier instruction has read."""
+    if kept.register is None:
+        raise BrokenInvariantError(f"the register of {kept.id} has not been read")
+    return kept.register

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
+from enum import StrEnum
 from functools import partial
 
 import msgspec
@@ -24,7 +25,7 @@ from sbon_node.hosting.moving.ends import copy_source
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
-from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup, StoredBatch, files_of, use_of
+from sbon_node.hosting.standby.keeper import BackupKeeper, KeptOperator, StoredBackup, StoredBatch, files_of, use_of
 from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner, CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.records import OperatorRegister
@@ -40,6 +41,8 @@ from sbon_protocol.api.durability import BY_FOLLOWER, HOT, LOCAL, BackupInfo
 from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.states.backup_states import BackupEvent
+from sbon_protocol.api.states.kept_backup_states import KeptBackupEvent
 from sbon_protocol.api.subscribers import BACKUP
 from sbon_protocol.calls import BackupOpened, BackupStored, DestroyComponents, DropBackup, OpenBackup, StoreBackup, YieldOperator
 from sbon_protocol.codec import decode_record
@@ -101,11 +104,11 @@ class OperatorBackup(BackupOwner[int]):
             self._stored = new
         return is_stored
 
-    def _fails(self, error: SbonError) -> None:
+    def _failed(self, error: SbonError, instruction: StrEnum) -> BackupEvent:
         if superseded(error):  # The engine goes on while a batch waits for the backup, and deletes its files.
             self._newest = max(self._newest, self._parts.engine.committed(self.id))
-        else:
-            super()._fails(error)
+            return BackupEvent.FAILED
+        return super()._failed(error, instruction)
 
     # -- finding one --------------------------------------------------------------------------------------------------
 
@@ -234,7 +237,7 @@ class OperatorBackup(BackupOwner[int]):
     # -- for users, and the end ---------------------------------------------------------------------------------------
 
     def info(self) -> BackupInfo:
-        info = self._info(self._stored if self._stored >= 0 else self._had, has_all=self._stored >= self._newest)
+        info = self._info(self._stored if self._stored >= 0 else self._had)
         follows = self._follower.follows if self._spec.durability == HOT else None
         return msgspec.structs.replace(info, follows=follows, follows_not=self._follower.reason)
 
@@ -317,7 +320,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         warm: Callable[[OperatorSpec], Awaitable[None]],
         limits: CopyLimits,
         followers: BackupFollowers,
-        known: dict[str, Kept[StoredBackup]],
+        known: dict[str, KeptOperator],
         recovered: dict[str, str],
     ) -> None:
         """Create it; ``recovered`` is told by operator how those that go on here were taken over."""
@@ -384,14 +387,14 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
             return BackupOpened(last=0)
         return BackupOpened(batch=stored.newest.batch, last=stored.newest.stream.tail.last)
 
-    async def _begin(self, stored: StoredBackup, caller: Caller) -> Kept[StoredBackup]:
+    async def _begin(self, stored: StoredBackup, caller: Caller) -> KeptOperator:
         spec = stored.spec
         if self._operators.get(spec.id) is not None or spec.id in self._operators.arriving:
             raise SbonError("operator-exists", f"{spec.id} is at {self._context.name} itself", where=spec.id)
         if len(self._known) >= self._settings.most:
             hint = "raise backups.most"
             raise SbonError("too-many-backups", f"{len(self._known)} backups are kept", where=self._context.name, hint=hint)
-        kept = self._known[spec.id] = Kept(stored, self._context.clock.now())
+        kept = self._known[spec.id] = KeptOperator(stored, self._context.clock.now())
         try:
             await self._operators.admit(stored.hosted, caller, use_of(spec), "backup", stored)
         except BaseException:
@@ -424,7 +427,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
             await self._context.executor(partial(ReceivedFiles(files_of(self._context, call.operator)).keep_only, keep))
             return self._followers.stored(kept, call.before)
 
-    async def _complete(self, kept: Kept[StoredBackup], call: StoreBackup, stream: StreamState) -> StoredBatch:
+    async def _complete(self, kept: KeptOperator, call: StoreBackup, stream: StreamState) -> StoredBatch:
         """Store the files of the batch, and return its record."""
         cut: Cut = decode_record(call.cut, Cut)
         check_cut(kept.stored.spec, cut, [call.before] if call.before else [])
@@ -458,25 +461,19 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
     async def _yield(self, call: YieldOperator, caller: Caller) -> None:
         kept = self._hosted_by(call.operator, caller)
         self._check_open(kept, call.epoch)
-        kept.is_yielded = True
-        kept.interrupt(f"{kept.stored.host} cannot run it")
-        self._tasks.start(f"recover {call.operator}", self._recover(kept))
+        await self._drive(kept, KeptBackupEvent.YIELDS)
 
     # -- hosts that are lost ------------------------------------------------------------------------------------------
 
-    def _look(self, kept: Kept[StoredBackup], now_s: float) -> None:
-        super()._look(kept, now_s)
+    async def _look(self, kept: KeptOperator, now_s: float) -> None:
+        await super()._look(kept, now_s)
         if kept.lost_since_s is None:
             self._followers.run(kept)
 
-    def _is_lost(self, kept: Kept[StoredBackup]) -> bool:
-        """Return whether the host is lost, or has no engine that runs the operator."""
-        return kept.is_yielded or super()._is_lost(kept)
-
-    async def _read(self, kept: Kept[StoredBackup]) -> OperatorRegister:
+    async def _read(self, kept: KeptOperator) -> OperatorRegister:
         return await self._owners.read(kept.stored.spec.query, kept.id)
 
-    async def _not_read(self, kept: Kept[StoredBackup], error: SbonError) -> None:
+    async def _not_read(self, kept: KeptOperator, error: SbonError) -> None:
         """Forget the backup of an operator that is over.
 
         A register that no node has proves nothing: of a query that is over, :mod:`~sbon_node.hosting.destroy` ends the backups.
@@ -484,12 +481,11 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         if error.code in OVER:
             await self._forget(kept)
 
-    async def _claim(self, kept: Kept[StoredBackup], register: OperatorRegister) -> OperatorRegister:
+    async def _claim(self, kept: KeptOperator, register: OperatorRegister) -> OperatorRegister:
         return await self._owners.take_over(kept.stored.spec.query, kept.id, register.host, register.epoch)
 
-    async def _go_on(self, kept: Kept[StoredBackup], register: OperatorRegister) -> None:
+    async def _go_on(self, kept: KeptOperator, register: OperatorRegister) -> None:
         context, stored, operator, epoch = self._context, kept.stored, kept.id, register.epoch
-        kept.goes_on = True
         if operator not in context.outbox.streams():
             why_not = await self._followers.go_on(kept, epoch) if stored.is_hot else ""
             if not stored.is_hot or why_not:
@@ -501,15 +497,14 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         for stream, lineage in stored.lineages.items():
             if lineage:
                 self._operators.ports.lineages.learn(operator, stream, lineage)
-        why = "the engine of its host did not run it" if kept.is_yielded else "its host was lost"
+        why = "the engine of its host did not run it" if kept.was_yielded else "its host was lost"
         spec = stored.spec.moved_from(stored.host, context.clock.wall_ms(), why)
         if self._operators.get(operator) is None:  # Otherwise the backup could not be deleted before.
             hosted = msgspec.structs.replace(stored.hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
             await self._operators.adopt(hosted, register, runs=runs)
         self._followers.forget(operator)
-        await self._delete(kept)
 
-    async def _begin_again(self, kept: Kept[StoredBackup], epoch: int) -> None:
+    async def _begin_again(self, kept: KeptOperator, epoch: int) -> None:
         """Adopt the stream and the checkpoint of the newest stored batch."""
         context, operator, newest, stream = self._context, kept.id, kept.stored.newest, kept.stored.stream
         checkpoint = checkpoint_of(context, operator)
@@ -528,10 +523,10 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         from_checkpoint = "from its stored checkpoint" + (f": {why_not}" if why_not else "")
         self._recovered[operator] = BY_FOLLOWER if is_hot and not why_not else from_checkpoint
 
-    async def _release(self, kept: Kept[StoredBackup]) -> None:
+    async def _release(self, kept: KeptOperator) -> None:
         await self._followers.remove(kept)
         self._operators.dismiss(kept.stored.hosted)
 
-    async def _delete(self, kept: Kept[StoredBackup]) -> None:
+    async def _delete(self, kept: KeptOperator) -> None:
         await super()._delete(kept)
         await self._context.executor(partial(shutil.rmtree, files_of(self._context, kept.id), ignore_errors=True))

@@ -1,8 +1,7 @@
 """The owner of a backup: the host's side, which stores what an operator or source shows at another node first.
 
-The register names the backup, and changes only once the new one has stored all that was shown. So whatever happens, one of the
-two nodes that the register names has everything. Adapters know what an operator (:mod:`sbon_node.hosting.standby.operator`) or a
-source (:mod:`sbon_node.hosting.standby.source`) has to store.
+:mod:`sbon_protocol.api.states.backup_states` says what follows what. Adapters know what an operator
+(:mod:`sbon_node.hosting.standby.operator`) or a source (:mod:`sbon_node.hosting.standby.source`) has to store.
 """
 
 import asyncio
@@ -10,6 +9,7 @@ import math
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Generic, NamedTuple, TypeVar
@@ -32,8 +32,8 @@ from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.durability import BackupInfo
-from sbon_protocol.api.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
-from sbon_protocol.errors import SbonError
+from sbon_protocol.api.states.backup_states import BEHIND, CAN_TAKE_OVER, LIFECYCLE, BackupEvent, BackupInstruction, BackupState
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 log = structlog.get_logger()
 
@@ -98,7 +98,10 @@ class BackupChoice:
 
 
 class BackupOwner(ABC, Generic[T]):
-    """Stores what an operator or source shows, a ``T`` at a time, at a node that it chooses, and replaces when that is gone."""
+    """Stores what an operator or source shows, a ``T`` at a time, at a node that it chooses, and replaces when that is gone.
+
+    :data:`~sbon_protocol.api.states.backup_states.LIFECYCLE` says what it does next.
+    """
 
     noun: ClassVar[str]
     """Its key in logs."""
@@ -116,16 +119,21 @@ class BackupOwner(ABC, Generic[T]):
     def __init__(self, backed: str, context: Context, choice: BackupChoice) -> None:
         self.id, self._context, self._choice = backed, context, choice
         self._lock = asyncio.Lock()
+        self._state: BackupState = LIFECYCLE.initial
         self._backup: Expected | None = None
-        self._is_open = self._is_named = False
-        """Whether the backup has answered since it was last out of reach, and whether the register names it."""
+        self._is_open = False
+        """Whether the backup has answered since it was last out of reach."""
         self._last = -1
         """The last frame that it has; below 0 before it has answered."""
+        self._shown = -1
+        """The newest batch or frame that may be shown once it is stored."""
         self._stored_s: float | None = None
         self._missed = context.presence.watch(AS_BACKUP)
         self._given_up: Expected | None = None
         """The last backup that was given up; the register may name it still."""
+        self._failure: SbonError | None = None
         self._reason = ""
+        """Why it is behind, for users."""
 
     # -- what an adapter adds -----------------------------------------------------------------------------------------
 
@@ -157,94 +165,115 @@ class BackupOwner(ABC, Generic[T]):
 
     async def _try(self, new: T) -> bool:
         """Store what is new; return False after a passing failure, which is kept for users."""
-        try:
-            if not self._is_open:
-                await self._open()
-            shown = await self._send(new)
-            if not self._is_named:
-                await self._name(shown)
-        except SbonError as error:
-            check_cancelled()
-            if error.code in self.raised:
-                raise
-            if error.code in self.fencing:
-                self._is_open = False
-                raise SbonError("fenced", f"{await self._fence()}: {error.message}", where=self.id) from error
-            self._fails(error)
+        outcome: BackupEvent | None = BackupEvent.DUE if self._is_open else BackupEvent.UNHEARD
+        self._failure = None
+        while outcome is not None:
+            row = LIFECYCLE.on(self._state, outcome, self.id)
+            self._state, outcome = row.after, None
+            try:
+                for instruction in row.instructions:
+                    outcome = await self._carry_out(instruction, new)
+            except SbonError as error:
+                check_cancelled()
+                if row.event == BackupEvent.FENCED or error.code in self.raised:
+                    raise
+                self._failure, outcome = error, self._failed(error, instruction)
+        if self._failure is not None:
             return False
         self._stored_s, self._reason = self._context.clock.now(), ""
         self._missed.keep(())
         return True
 
-    def _fails(self, error: SbonError) -> None:
-        """Keep the reason, and give up a backup that is gone."""
-        reason = str(error)
-        if reason != self._reason:
+    async def _carry_out(self, instruction: StrEnum, new: T) -> BackupEvent | None:
+        match instruction:
+            case BackupInstruction.READ_REGISTER:
+                return await self._read_register()
+            case BackupInstruction.CHOOSE:
+                await self._choice.choose(self._ask, self.id, self.hint)
+                return BackupEvent.CHOSEN
+            case BackupInstruction.ASK:
+                await self._ask(self._present())
+                return BackupEvent.ANSWERED
+            case BackupInstruction.SEND:
+                self._shown = await self._send(new)
+                return BackupEvent.STORED
+            case BackupInstruction.NAME:
+                await self._name(self._shown)
+                return BackupEvent.CONFIRMED
+            case BackupInstruction.FORGET:
+                self._give_up()
+            case BackupInstruction.FENCE:
+                await self._show_nothing()
+        return None
+
+    def _failed(self, error: SbonError, instruction: StrEnum) -> BackupEvent:
+        """Return what the error of an instruction means; keep the reason for users unless another node may be the host."""
+        self._is_open = False
+        if error.code in self.fencing:
+            return BackupEvent.FENCED
+        if (reason := str(error)) != self._reason:
             log.warning(f"{self.prefix}backup-waits", code=error.code, reason=reason, **{self.noun: self.id})
-        self._reason, self._is_open = reason, False
-        if self._backup is not None and error.code == TOO_LARGE:
-            self._choice.refuse(self._backup.node)
-            self._give_up()
-        elif self._backup is not None and self._missed.gone(*self._backup):
-            self._give_up()
+        self._reason = reason
+        backup = self._backup
+        if backup is None:
+            return BackupEvent.FAILED
+        is_away = error.code in FENCED or (self._state == BEHIND and error.code in UNREACHABLE)
+        if error.code == TOO_LARGE or (instruction == BackupInstruction.ASK and not is_away):
+            self._choice.refuse(backup.node)
+            return BackupEvent.LOST
+        return BackupEvent.LOST if self._missed.gone(*backup) else BackupEvent.FAILED
 
     def _give_up(self) -> None:
-        """Look for another backup, which needs all that is retained."""
         log.warning(f"{self.prefix}backup-given-up", backup=self._backup, reason=self._reason, **{self.noun: self.id})
-        self._given_up, self._backup = self._backup, None
-        self._is_open = self._is_named = False
+        self._given_up, self._backup, self._is_open = self._backup, None, False
         self._missed.keep(())
+
+    async def _show_nothing(self) -> None:
+        """Raise :class:`SbonError` ``fenced`` with the failure that says so."""
+        message = "" if self._failure is None else self._failure.message
+        raise SbonError("fenced", f"{await self._fence()}: {message}", where=self.id) from self._failure
 
     # -- finding a backup ---------------------------------------------------------------------------------------------
 
-    async def _open(self) -> None:
-        """Ask the backup that the register names, or else the nearest node that keeps one."""
+    async def _read_register(self) -> BackupEvent:
         register = await self._register()
         named = Expected(register.backup, register.backup_instance)
         if self._backup is None and register.backup and named != self._given_up:
             self._backup = named
-        if self._backup is not None and self._context.presence.has_lost_disk(*self._backup):
-            self._give_up()
         if self._backup is None:
-            await self._choice.choose(self._ask, self.id, self.hint)
-            return
-        self._is_named = named == self._backup
-        try:
-            await self._ask(self._backup)
-        except SbonError as error:
-            if error.code not in FENCED and (not self._is_named or error.code not in UNREACHABLE):
-                self._choice.refuse(self._backup.node)
-                self._give_up()
-            raise
+            return BackupEvent.NO_NODE
+        if self._context.presence.has_lost_disk(*self._backup):
+            return BackupEvent.DISK_LOST
+        return BackupEvent.NAMED if named == self._backup else BackupEvent.UNNAMED
 
     def _answered(self, backup: Expected, last: int) -> None:
         """Note that a node is the backup, and the last frame that it has."""
-        if backup != self._backup:
-            self._backup, self._is_named = backup, False
-        self._is_open, self._last = True, last
+        self._backup, self._is_open, self._last = backup, True, last
 
     async def _name(self, shown: int) -> None:
-        """Name the backup in the register: it has stored all that was shown.
-
-        A backup that the register does not name may forget what it has, so it is asked once more.
-        """
-        assert self._backup is not None
-        epoch = await self._set_backup(self._backup)
-        await self._ask(self._backup)
+        backup = self._present()
+        epoch = await self._set_backup(backup)
+        await self._ask(backup)
         if shown >= 0 and not self._confirms(shown):
-            message = f"{self._backup.node} has forgotten {self.unit} {shown}"
-            raise SbonError("backup-unknown", message, where=self.id)
-        self._is_named = True
-        log.info(f"{self.prefix}backup-named", backup=self._backup.node, epoch=epoch, **{self.noun: self.id})
+            raise SbonError("backup-unknown", f"{backup.node} has forgotten {self.unit} {shown}", where=self.id)
+        log.info(f"{self.prefix}backup-named", backup=backup.node, epoch=epoch, **{self.noun: self.id})
+
+    def _present(self) -> Expected:
+        """Return the node that an earlier instruction has found."""
+        if self._backup is None:
+            raise BrokenInvariantError(f"the backup of {self.id} is {self._state}, and no node")
+        return self._backup
+
+    @property
+    def _is_named(self) -> bool:
+        return self._state in CAN_TAKE_OVER
 
     # -- for users ----------------------------------------------------------------------------------------------------
 
-    def _info(self, newest: int | None, *, has_all: bool) -> BackupInfo:
-        """Return how current the backup is: the ``newest`` that it has, and whether that is all that is committed here."""
-        named: BackupState = CURRENT if has_all and not self._reason else BEHIND
-        state: BackupState = MISSING if self._backup is None else named if self._is_named else COPYING
+    def _info(self, newest: int | None) -> BackupInfo:
+        """Return how current the backup is; it has batches or frames up to ``newest``."""
         return BackupInfo(
-            state=state,
+            state=self._state,
             node="" if self._backup is None else self._backup.node,
             batch=newest,
             age_s=None if self._stored_s is None else max(0.0, self._context.clock.now() - self._stored_s),

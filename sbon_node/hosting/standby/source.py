@@ -11,7 +11,7 @@ from sbon_node.base.tasks import check_cancelled
 from sbon_node.connectors.sources.runner import Waits
 from sbon_node.context import Context
 from sbon_node.hosting.moving.departures import PIECE_BYTES, PIECE_FRAMES
-from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredSource
+from sbon_node.hosting.standby.keeper import BackupKeeper, KeptSource, StoredSource
 from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.frames import Frame, FrameDraft
@@ -23,6 +23,7 @@ from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.copies import Growth, StreamState
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import REPLICATED, BackupInfo
+from sbon_protocol.api.states.kept_backup_states import KeptBackupEvent
 from sbon_protocol.calls import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
@@ -62,7 +63,6 @@ class SourceBackup(BackupOwner[Transaction]):
         self._sent = 0
         """The last frame sent since this node started: its backup has no later one, unless this node has lost it."""
         self._position: bytes | None = None
-        self._is_behind = False
 
     # -- for the source's runner --------------------------------------------------------------------------------------
 
@@ -87,11 +87,10 @@ class SourceBackup(BackupOwner[Transaction]):
         Repeated after a failure of the local write, it is stored again. Raises ``fenced`` if this node may not show anything any
         more, and ``frame-too-large``.
         """
-        self._is_behind = True
         while True:
             async with self._lock:
                 if await self._try(Transaction(drafts, position)):
-                    self._position, self._is_behind = position, False
+                    self._position = position
                     return
             waits(f"its backup has to store its rows first: {self._reason}")
             await self._context.clock.sleep(self._context.settings.retry_s)
@@ -197,7 +196,7 @@ class SourceBackup(BackupOwner[Transaction]):
         return self._last >= shown
 
     def info(self) -> BackupInfo:
-        return self._info(self._last if self._last >= 0 else None, has_all=not self._is_behind)
+        return self._info(self._last if self._last >= 0 else None)
 
 
 def _within(frames: Sequence[Frame]) -> list[Frame]:
@@ -288,7 +287,7 @@ class SourceKeeper(BackupKeeper[StoredSource, SourceRegister]):
             self._context.counters.refuse("source-backup-refused", peer=caller.node, source=call.source, reason=message)
             raise SbonError(NOT_OWNER, message, where=call.source)
 
-    def _begin(self, stored: StoredSource) -> Kept[StoredSource]:
+    def _begin(self, stored: StoredSource) -> KeptSource:
         self._context.drained.check()
         if stored.id in self._context.outbox.streams():
             raise SbonError("source-exists", f"{self._context.name} has it itself", where=stored.id)
@@ -297,7 +296,7 @@ class SourceKeeper(BackupKeeper[StoredSource, SourceRegister]):
             message = f"{len(self._known)} backups of sources are kept"
             raise SbonError("too-many-backups", message, where=self._context.name, hint=hint)
         self._check_here(stored.source)
-        kept = Kept(stored, self._context.clock.now())
+        kept = KeptSource(stored, self._context.clock.now())
         self._put(kept, stored)
         self._known[stored.id] = kept
         return kept
@@ -318,34 +317,34 @@ class SourceKeeper(BackupKeeper[StoredSource, SourceRegister]):
     async def _yield(self, call: YieldSource, caller: Caller) -> None:
         kept = self._hosted_by(call.source, caller)
         self._check_open(kept, call.epoch)
-        await self._take_over(kept, is_yielded=True)
+        await self._drive(kept, KeptBackupEvent.YIELDS)
 
     # -- hosts that are lost ------------------------------------------------------------------------------------------
 
-    def _look(self, kept: Kept[StoredSource], now_s: float) -> None:
+    async def _look(self, kept: KeptSource, now_s: float) -> None:
         if self._catalogue.is_detached(kept.id):
             self._tasks.start(f"forget {kept.id}", self._forget(kept))
         else:
-            super()._look(kept, now_s)
+            await super()._look(kept, now_s)
 
-    def _is_lost(self, kept: Kept[StoredSource]) -> bool:
+    def _is_lost(self, kept: KeptSource) -> bool:
         """Return whether the host is lost, or was refused already."""
         return kept.stored.sealed > kept.stored.epoch or super()._is_lost(kept)
 
-    async def _read(self, kept: Kept[StoredSource]) -> SourceRegister:
+    async def _read(self, kept: KeptSource) -> SourceRegister:
         return await self._registers.read(kept.id)
 
-    async def _not_read(self, kept: Kept[StoredSource], error: SbonError) -> None:
+    async def _not_read(self, kept: KeptSource, error: SbonError) -> None:
         log.info("source-backup-not-checked", source=kept.id, code=error.code, reason=str(error))
 
-    def _check_successor(self, kept: Kept[StoredSource], register: SourceRegister) -> None:
+    def _check_successor(self, kept: KeptSource, register: SourceRegister) -> None:
         if (register.backup, register.backup_instance) != self.me:
             raise SbonError(NOT_OWNER, f"{register.host} hosts it, with another backup", where=kept.id)
 
-    async def _claim(self, kept: Kept[StoredSource], register: SourceRegister) -> SourceRegister:
+    async def _claim(self, kept: KeptSource, register: SourceRegister) -> SourceRegister:
         return await self._registers.take_over(kept.id, register.host, register.epoch)
 
-    async def _go_on(self, kept: Kept[StoredSource], register: SourceRegister) -> None:
+    async def _go_on(self, kept: KeptSource, register: SourceRegister) -> None:
         outbox, stored, epoch = self._context.outbox, kept.stored, register.epoch
         source = msgspec.structs.replace(stored.source, node=self._context.name, epoch=epoch)
         if kept.id not in outbox.streams():
@@ -355,4 +354,3 @@ class SourceKeeper(BackupKeeper[StoredSource, SourceRegister]):
             outbox.backups.release(kept.id, stored.stream)
             outbox.sources.adopt(kept.id, stored.stream, stored.position, finite=finite, epoch=epoch)
         await self._go_on_here(source)
-        await self._delete(kept)

@@ -37,6 +37,16 @@ class Transition(NamedTuple, Generic[S]):
     kind: str = ""
 
 
+class Rows(Generic[S]):
+    """Makes the driving transitions of one lifecycle."""
+
+    def __call__(
+        self, befores: tuple[S, ...], event: StrEnum, after: S | None, *instructions: StrEnum, kind: str = ""
+    ) -> tuple[Transition[S], ...]:
+        """Return a transition from each state of ``befores``, which stays the state if ``after`` is None."""
+        return tuple(Transition(before, after or before, event.value, event, instructions, kind) for before in befores)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lifecycle(Generic[S]):
     """States with their meanings. No transition leads from a ``terminal`` state.

@@ -15,7 +15,7 @@ it has read that the change has not happened, or has made it impossible: ``switc
 from enum import StrEnum
 from typing import Final, Literal
 
-from sbon_protocol.api.states.lifecycle import Lifecycle, Transition
+from sbon_protocol.api.states.lifecycle import Lifecycle, Rows
 
 MoveState = Literal["stopping", "copying", "starting", "following", "settling", "switching", "moved", "given-up"]
 
@@ -86,18 +86,8 @@ class MoveInstruction(StrEnum):
 _BEFORE_COMMIT: Final[tuple[MoveState, ...]] = (STOPPING, COPYING, STARTING, FOLLOWING, SETTLING)
 
 
-def _rows(
-    befores: tuple[MoveState, ...],
-    event: MoveEvent,
-    after: MoveState | None,
-    *instructions: MoveInstruction,
-    kind: Literal["", "follow", "stop"] = "",
-) -> tuple[Transition[MoveState], ...]:
-    """Return a row for each step of ``befores``, which stays the step if ``after`` is None."""
-    return tuple(Transition(before, after or before, event.value, event, instructions, kind) for before in befores)
-
-
 _E, _I = MoveEvent, MoveInstruction
+_rows = Rows[MoveState]()
 
 LIFECYCLE: Final = Lifecycle[MoveState](
     subject="move",
