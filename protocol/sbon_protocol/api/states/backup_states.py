@@ -35,7 +35,7 @@ class BackupEvent(StrEnum):
     STORED = "the backup has all of it"
     CONFIRMED = "the register names the backup, which still has all"
     FAILED = "an error that may pass"
-    LOST = "the backup refuses, has no room, or is gone for good"
+    LOST = "the backup refuses, has no space for it, or is gone for good"
     FENCED = "another node may be the host by now"
 
 
