@@ -139,7 +139,7 @@ def test_a_query_that_kills_its_engine_is_quarantined_and_others_continue(
     assert "it has killed the engine 2 times, at last: the engine's JVM died" in operator.reason
     assert "operators-quarantined" in lacks(node)
     starts = metric(node, "sbon_engine_starts_total")
-    assert starts <= 4, "one death that may be anybody's, two on trial"
+    assert starts <= 5, "one death that may be anybody's, one of those that start side by side, two on trial"
 
     wait_for(healthy.over, "the others have finished")
     healthy.check()
