@@ -70,11 +70,9 @@ class Operations:
         self.doctor = Doctor(config, components.context, self.reach, self.readiness)
 
     def status(self) -> NodeStatus:
-        """Return the present status of the node."""
         return status_of(self._config, self._components)
 
     def metrics_snapshot(self) -> NodeMetrics:
-        """Return the metrics snapshot."""
         return metrics_of(self._components)
 
     def readiness(self) -> Readiness:

@@ -96,7 +96,6 @@ class QueryLookup:
         return decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
     async def query(self, query: str) -> QueryInfo:
-        """Return the query."""
         return (await self.show(query))[0]
 
     async def usage(self, query: str, after_ms: int = -1) -> QueryUsage:
