@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
+import structlog
 from msgspec import Meta
 
 from sbon_node.base.backoff import Backoff
@@ -37,6 +38,8 @@ from sbon_protocol.errors import SbonError
 
 LOOK_S, MISSES = 5.0, 3
 """Pause between two looks at whether a node that is to answer is still there, in seconds, and looks in a row without it."""
+log = structlog.get_logger()
+
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 T = TypeVar("T")
 
@@ -268,6 +271,11 @@ FINAL = frozenset({"checkpoint-mismatch", "checkpoint-unreadable", "fenced", "fo
 def backoff_of(settings: ControlSettings) -> Backoff:
     """Return the pauses of a workflow that tries again."""
     return Backoff(settings.retry_s, settings.retry_max_s)
+
+
+def logged(event: str, **fields: str) -> Callable[[SbonError], None]:
+    """Return a function that logs each error because of which :func:`until_passed` tries again."""
+    return lambda error: log.warning(event, **fields, code=error.code, reason=str(error))
 
 
 async def until_passed(context: Context, attempt: Callable[[], Awaitable[T]], waits: Callable[[SbonError], None]) -> T:

@@ -185,7 +185,6 @@ class Node:
         self.context.store.close()
 
     def paper(self, kind: type[AnyPaper]) -> AnyPaper:
-        """Return the paper of that kind at this node."""
         return next(one for one in self.papers if isinstance(one, kind))
 
     def _publish_member(self, name: str, change: Change) -> None:

@@ -5,9 +5,6 @@ Unknown fields of a newer node are ignored. Names of times end in their unit; No
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
 from sbon_protocol.api.adaptation import MoveDecision, PastMove
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.columns import Column
@@ -50,12 +47,14 @@ from sbon_protocol.api.queries import (
     OperatorInfo,
     Progress,
     QueryInfo,
+    QueryList,
     QueryProgress,
     QuerySpec,
     SinkInfo,
     SinkRequest,
     SinkSpec,
     Submission,
+    Unanswered,
 )
 from sbon_protocol.api.shown import Listing
 from sbon_protocol.api.streams import Pushed, RefusedRow, SourceInfo, StreamInfo
@@ -72,21 +71,3 @@ __all__ += ["RefusedRow", "Rows", "RttRequest", "Sample", "SharedOperator", "Sin
 __all__ += ["SinkRequest", "SinkSpec", "SourceDeclaration", "SourceInfo", "SpillCount", "StreamDeclaration", "StreamInfo"]
 __all__ += ["Submission", "Survival", "TurningPoint", "Unanswered", "ViewDeclaration", "WeighedLink", "WeighedNode"]
 __all__ += ["WeighedOperator"]
-
-
-class Unanswered(NamedTuple):
-    """A member that did not answer, with its state at the node that asked."""
-
-    node: str
-    state: str
-
-    def __str__(self) -> str:
-        return f"{self.node} ({self.state})"
-
-
-class QueryList(Listing[QueryInfo]):
-    """Queries; the members in ``unanswered`` may hold more."""
-
-    def __init__(self, queries: Iterable[QueryInfo] = (), unanswered: Iterable[Unanswered] = ()) -> None:
-        super().__init__(queries)
-        self.unanswered = tuple(unanswered)

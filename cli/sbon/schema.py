@@ -9,31 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from sbon_protocol.api.columns import arrow_type
 from sbon_protocol.errors import SbonError
 
-from .columns import DECIMAL
 from .model import Column, Rows
-
-_TYPES = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
 
 
 class Tables:
     """Converter of a query's frames to tables; ``columns`` is the ``schema`` of its plan."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        self.schema: pa.Schema = pa.schema([pa.field(column.name, _type(column)) for column in columns])
+        self.schema: pa.Schema = pa.schema([pa.field(column.name, arrow_type(column)) for column in columns])
         self._converters = [_converter(field.type) for field in self.schema]
 
     def of(self, frame: Rows) -> pa.Table:
@@ -49,14 +35,6 @@ class Tables:
 
     def empty(self) -> pa.Table:
         return self.schema.empty_table()
-
-
-def _type(column: Column) -> pa.DataType:
-    decimal = DECIMAL.match(column.type)
-    arrow_type = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else _TYPES.get(column.type)
-    if arrow_type is None:
-        raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")
-    return arrow_type
 
 
 def _converter(kind: pa.DataType) -> Callable[[list[Any]], Any]:

@@ -1,4 +1,4 @@
-"""Assembles what moves operators: their hosts, the leaders of their queries, users, and a node that is drained or leaves."""
+"""Assembles the movers of operators: their hosts, the leaders of their queries, users, and a node that is drained or leaves."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from sbon_node.adaptation.look import OptimizerParts
 from sbon_node.adaptation.mover import Mover, RequestedMoves
 from sbon_node.adaptation.optimizer import LocalOptimizer
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.adaptation.whole import Replacements
+from sbon_node.adaptation.whole import LeaderParts, Replacements
 from sbon_node.context import Context
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.assemble import Hosting
@@ -20,7 +20,7 @@ from sbon_node.queries.assemble import Queries
 
 
 class LocalMoves(NamedTuple):
-    """What moves operators that this node hosts, and what decisions about moves it remembers."""
+    """Moves of operators that this node hosts, and the decisions about moves that it remembers."""
 
     mover: Mover
     optimizer: LocalOptimizer
@@ -29,7 +29,7 @@ class LocalMoves(NamedTuple):
 
 
 class Adaptation(NamedTuple):
-    """What moves operators of any query, and takes this node out of the cluster."""
+    """Parts that move operators of any query, and take this node out of the cluster."""
 
     local: LocalMoves
     requested: RequestedMoves
@@ -48,7 +48,7 @@ def assemble_local(
     settings: AdaptationSettings,
     placement: PlacementSettings,
 ) -> LocalMoves:
-    """Build what needs no query's record, of which nothing runs yet."""
+    """Build the parts that need no query's record; nothing of them runs yet."""
     moves = hosting.moves
     parts = OptimizerParts(context, hosting.operators, ownership.record_acceptors, settings, placement)
     mover = Mover(context, moves.departures)
@@ -72,9 +72,8 @@ def assemble(
     """Build the parts above queries, of which none runs yet."""
     book, lookup, migration = queries.book, queries.lookup, settings.migration
     requested = RequestedMoves(context, lookup, ownership.operators, local.mover, migration.report_s)
-    replacements = Replacements(
-        context, book, requested, local.decisions, settings.adaptation, settings.placement, settings.strategies
-    )
+    led = LeaderParts(context, book, requested, local.decisions, settings.placement)
+    replacements = Replacements(led, settings.adaptation, settings.strategies)
     acceptors, repair = ownership.record_acceptors, ownership.repair
     leaving = Leaving(context, book, hosting.destroyer, acceptors, repair, hosting.epochs)
     targets = MoveTargets(context, lookup, migration.candidates)

@@ -416,7 +416,7 @@ class Draining:
 
     async def _planned(self) -> AsyncGenerator[DrainStep | NodeDrained, None]:
         steps: dict[str, DrainStep] = {}
-        for hosted in self._hosted():
+        for hosted in self._parts.operators.stored():
             try:
                 target = await self._parts.targets.choose(hosted.spec.query, hosted.spec.id, ())
                 step = step_of(hosted, "planned", target=target)
@@ -464,7 +464,7 @@ class Draining:
         async def withdraw(hosted: HostedOperator) -> None:
             run.enter(await self._moves.withdraw(hosted, run.steps.get(hosted.spec.id), reason))
 
-        await asyncio.gather(*(withdraw(hosted) for hosted in self._hosted() if not run.is_over(hosted.spec.id)))
+        await asyncio.gather(*(withdraw(hosted) for hosted in self._parts.operators.stored() if not run.is_over(hosted.spec.id)))
 
     async def _move_all(self, run: _Run) -> None:
         """Move operators until none is here, nor may come, but those that stay. A failure of our own ends all of it."""
@@ -477,7 +477,7 @@ class Draining:
 
         while True:
             queries: dict[str, list[HostedOperator]] = {}
-            for hosted in self._hosted():
+            for hosted in self._parts.operators.stored():
                 if not run.is_over(hosted.spec.id):
                     run.enter(step_of(hosted, "waiting"))
                     queries.setdefault(hosted.spec.query, []).append(hosted)
@@ -496,11 +496,7 @@ class Draining:
         leaving = [one for one in parts.operators.hosted() if run.is_over(one) and run.steps[one].step != "stays"]
         return bool(leaving or parts.operators.promised() or list(parts.moves.arrivals.components()))
 
-    # -- what is here -------------------------------------------------------------------------------------------------
-
-    def _hosted(self) -> list[HostedOperator]:
-        known = (self._parts.operators.get(one) for one in self._parts.operators.hosted())
-        return [hosted for hosted in known if hosted is not None]
+    # -- components at this node --------------------------------------------------------------------------------------
 
     def _pinned(self) -> list[str]:
         """Return a line for each part that would be missed, and for each source."""

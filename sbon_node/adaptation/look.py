@@ -548,8 +548,7 @@ class Deciding:
         return Made(made, members) if made.verdict == MOVES else None
 
     def _adaptable(self) -> list[HostedOperator]:
-        known = (self._operators.get(one) for one in self._operators.hosted())
-        return [one for one in known if one is not None and one.spec.adapt in BY_HOSTS]
+        return [one for one in self._operators.stored() if one.spec.adapt in BY_HOSTS]
 
     def _subject(self, members: tuple[HostedOperator, ...], links: Mapping[str, tuple[Link, ...]]) -> _Subject:
         state_bytes = sum(self._parts.state_bytes(one.spec.id) for one in members)

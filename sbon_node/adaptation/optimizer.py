@@ -15,7 +15,7 @@ from sbon_node.adaptation.joint import REFUSED, JointMoves, Proposal
 from sbon_node.adaptation.look import ALONE, Deciding, Memory, OptimizerParts
 from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.rules import RELIEVES, Why
-from sbon_node.base.tasks import Tasks
+from sbon_node.base.tasks import Loop
 from sbon_node.hosting.components import HostedOperator
 from sbon_node.hosting.moving.arrivals import HostCheck
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
@@ -45,10 +45,11 @@ class _Remembered:
         self.decisions = DecisionLog(most)
 
 
-class LocalOptimizer:
+class LocalOptimizer(Loop):
     """Decides for each operator of this node, one after another, and drives its own moves."""
 
     def __init__(self, parts: OptimizerParts, mover: Mover, host_check: HostCheck, load: Callable[[], float]) -> None:
+        super().__init__("optimizer")
         self._context, self._operators, self._settings = parts.context, parts.operators, parts.settings
         self._mover = mover
         self._deciding = Deciding(parts, load)
@@ -57,13 +58,6 @@ class LocalOptimizer:
         )
         self._known: dict[str, _Remembered] = {}
         self._moving: dict[str, None] = {}
-        self._tasks = Tasks()
-
-    def start(self) -> None:
-        self._tasks.start("optimizer", self._run())
-
-    async def close(self) -> None:
-        await self._tasks.close()
 
     def decisions(self, operator: str) -> tuple[MoveDecision, ...]:
         """Return the newest decisions about an operator, oldest first."""
@@ -75,7 +69,7 @@ class LocalOptimizer:
         clock, settings, rng = self._context.clock, self._settings, self._context.rng
         while True:
             await clock.sleep(settings.period_s / LOOPS * rng.uniform(0.5, 1.5))
-            hosted = {one.spec.id: one for one in map(self._operators.get, self._operators.hosted()) if one is not None}
+            hosted = {one.spec.id: one for one in self._operators.stored()}
             for operator in [one for one in self._known if one not in hosted]:
                 del self._known[operator]
             for operator, one in hosted.items():

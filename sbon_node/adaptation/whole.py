@@ -8,9 +8,9 @@ in several of them at once.
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence, Set
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import structlog
 
@@ -20,7 +20,7 @@ from sbon_node.adaptation.look import LookView
 from sbon_node.adaptation.mover import RequestedMoves
 from sbon_node.adaptation.rules import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.base.tasks import Tasks
+from sbon_node.base.tasks import Loop
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.from_plan import measured_problem
@@ -43,7 +43,17 @@ log = structlog.get_logger()
 Memory = TypeVar("Memory")
 
 
-class LedQueries(ABC, Generic[Memory]):
+class LeaderParts(NamedTuple):
+    """Parts that look after the queries that this node leads, and move their operators."""
+
+    context: Context
+    book: QueryHolder
+    mover: RequestedMoves
+    decisions: LeaderDecisions
+    placement: PlacementSettings
+
+
+class LedQueries(Loop, Generic[Memory]):
     """Looks from time to time at the running queries that this node leads and that are adapted in this way.
 
     Each look is a task of its own. It may raise :class:`SbonError`; the next look comes all the same.
@@ -52,19 +62,11 @@ class LedQueries(ABC, Generic[Memory]):
     adapt: ClassVar[Adapt]
     """How the queries are adapted."""
 
-    def __init__(
-        self,
-        context: Context,
-        book: QueryHolder,
-        mover: RequestedMoves,
-        decisions: LeaderDecisions,
-        placement: PlacementSettings,
-        every_s: float,
-    ) -> None:
-        self._context, self._book, self._mover, self._decisions = context, book, mover, decisions
-        self._placement, self._every_s = placement, every_s
+    def __init__(self, parts: LeaderParts, every_s: float) -> None:
+        super().__init__("looks")
+        self._context, self._book, self._mover, self._decisions, self._placement = parts
+        self._every_s = every_s
         self._known: dict[str, Memory] = {}
-        self._tasks = Tasks()
 
     @abstractmethod
     def _begin(self, now_s: float) -> Memory:
@@ -73,12 +75,6 @@ class LedQueries(ABC, Generic[Memory]):
     @abstractmethod
     async def _look(self, record: QueryRecord, memory: Memory) -> None:
         """Look at a query, and move its operators if that pays."""
-
-    def start(self) -> None:
-        self._tasks.start("looks", self._run())
-
-    async def close(self) -> None:
-        await self._tasks.close()
 
     def ids(self) -> list[str]:
         """Return the running queries that are adapted in this way and that this node leads."""
@@ -145,17 +141,8 @@ class Replacements(LedQueries[_Remembered]):
 
     adapt = FULL
 
-    def __init__(
-        self,
-        context: Context,
-        book: QueryHolder,
-        mover: RequestedMoves,
-        decisions: LeaderDecisions,
-        settings: AdaptationSettings,
-        placement: PlacementSettings,
-        strategies: Strategies,
-    ) -> None:
-        super().__init__(context, book, mover, decisions, placement, settings.replace_s / LOOKS)
+    def __init__(self, parts: LeaderParts, settings: AdaptationSettings, strategies: Strategies) -> None:
+        super().__init__(parts, settings.replace_s / LOOKS)
         self._settings, self._strategies = settings, strategies
 
     def _begin(self, now_s: float) -> _Remembered:

@@ -53,13 +53,13 @@ def replace(path: Path, content: bytes) -> None:
     staged = path.with_name(path.name + ".new")
     _write(staged, content)
     os.replace(staged, path)
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
 def create(path: Path, content: bytes, mark: str) -> None:
     """Store ``content`` under ``path``, all of it or none; raise ``FileExistsError`` if the path exists.
 
-    The name is durable after :func:`sync_folder`. ``mark`` separates concurrent callers.
+    The name is durable after :func:`sync_path`. ``mark`` separates concurrent callers.
     """
     staged = path.with_name(f"{path.name}.{mark}.new")
     try:
@@ -74,9 +74,9 @@ def no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in the folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file's content, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,4 +1,4 @@
-"""What a node stores of itself: its identity, and the mark of a drained node, which takes no part in queries."""
+"""A node's own records: its identity, and the mark of a drained node, which takes no part in queries."""
 
 import random
 

@@ -12,29 +12,11 @@ from sbon_node.base.disk import is_full
 from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 
-Kind = Literal[
-    "identity",
-    "catalogue",
-    "query",
-    "operator",
-    "sink",
-    "source",
-    "peer",
-    "drain",
-    "register",
-    "forgotten",
-    "replaced",
-    "document",
-    "proposer",
-    "lineages",
-    "measures",
-    "sink-end",
-    "departure",
-    "arrival",
-    "backup",
-    "source-backup",
-    "source-register",
-]
+Kind = (
+    Literal["identity", "peer", "catalogue", "register", "forgotten", "replaced", "document", "proposer", "query", "drain"]
+    | Literal["source", "source-register", "source-backup", "operator", "lineages", "measures", "departure", "arrival", "backup"]
+    | Literal["sink", "sink-end"]
+)
 T = TypeVar("T")
 
 _FORMAT = 1

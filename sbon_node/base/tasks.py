@@ -1,6 +1,7 @@
 """Background tasks with an owner: started by name, cancelled and awaited together, never failing silently."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -68,6 +69,23 @@ class Tasks:
             log.error("task-failed", task=name, exc_info=error)
             if self._on_failure is not None:
                 self._on_failure(name, error)
+
+
+class Loop(ABC):
+    """Work without an end, in a task of the given name, with the tasks that it starts; from :meth:`start` to :meth:`close`."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._tasks = name, Tasks()
+
+    def start(self) -> None:
+        self._tasks.start(self._name, self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Work until the task is cancelled."""
 
 
 def check_cancelled() -> None:

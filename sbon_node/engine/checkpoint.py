@@ -5,11 +5,12 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from sbon_node.base.disk import replace
+from sbon_node.base.disk import replace, sync_path
 from sbon_node.engine.alignment import Cut, cut_of
 from sbon_node.model.frames import InputOffset
 
@@ -220,11 +221,5 @@ def _look(folder: Path) -> Iterator[tuple[Path, _Version]]:
 
 
 def _sync(path: Path) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with suppress(FileNotFoundError):  # Spark has renamed or removed it meanwhile.
+        sync_path(path)

@@ -124,9 +124,6 @@ class Engine(Protocol):
     async def destroy(self, operator: str) -> None:
         """Stop the operator after a committed batch; keep its checkpoint. Unknown ids are ignored."""
 
-    async def export_state(self, operator: str) -> Path:
-        """Stop the operator and return the checkpoint folder from which another node can resume."""
-
     def stats(self, operator: str) -> OperatorStats: ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Assembles what runs sources, operators and sinks at a node, moves operators, and keeps backups."""
+"""Assembles a node's sources, operators and sinks, moves of operators, and backups."""
 
 from collections.abc import Callable
 from functools import partial
@@ -39,7 +39,7 @@ EngineFactory = Callable[[Path, OnOperatorState], MovingEngine]
 
 
 class HostingSettings(NamedTuple):
-    """Settings of what a node hosts."""
+    """Settings of sources, operators, sinks, moves and backups."""
 
     connectors: ConnectorSettings
     engine: EngineSettings
@@ -62,11 +62,11 @@ class EngineReports:
 
 
 class Hosting(NamedTuple):
-    """What a node hosts for queries."""
+    """The parts that host components of queries at a node."""
 
     engine: MovingEngine
     reports: EngineReports
-    """What the engine reports."""
+    """Reports of the engine."""
     room: Room
     """Reserved capacity, load and measures of this node."""
     sources: SourceHost

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-import structlog
 from msgspec import Meta
 
-from sbon_node.context import Context, until_passed
+from sbon_node.context import Context, logged, until_passed
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.columns import Schema
@@ -24,8 +23,6 @@ from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import ClaimComponent, ReportState
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-
-log = structlog.get_logger()
 
 
 class HostedComponent(NamedTuple):
@@ -207,12 +204,8 @@ def copy_to(context: Context, operator: str) -> Path:
 
 async def delete_copies(context: Context, attempt: str) -> None:
     """Delete :func:`copies_of` the attempt, also where the disk refuses that at first."""
-
-    def waits(error: SbonError) -> None:
-        log.warning("copy-not-deleted", attempt=attempt, code=error.code, reason=str(error))
-
     delete = partial(shutil.rmtree, copies_of(context, attempt), ignore_errors=True)
-    await until_passed(context, partial(context.executor, delete), waits)
+    await until_passed(context, partial(context.executor, delete), logged("copy-not-deleted", attempt=attempt))
 
 
 def sweep(context: Context, is_kept: Callable[[str], bool], connected: Container[str]) -> None:

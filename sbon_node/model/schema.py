@@ -5,7 +5,7 @@ import unicodedata
 from typing import Any
 
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_protocol.api.columns import Column, Schema
+from sbon_protocol.api.columns import DECIMAL, Column, Schema, arrow_type, arrow_types, named_fields, plain_type
 from sbon_protocol.errors import SbonError
 
 TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp")
@@ -13,50 +13,27 @@ TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "
 
 MAX_COLUMNS = 1000
 
-_SYNONYMS = {"bool": "boolean", "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 MAX_NAME = 128
 _NAME = re.compile(rf"[^\W\d]\w{{0,{MAX_NAME - 1}}}\Z")
 NAME_HINT = f"letters, digits and _, not beginning with a digit; at most {MAX_NAME}"
-_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\))?\Z")
-_SPACE = re.compile(r"\s*([(),])\s*")
-_FIELD = re.compile(r"\s*(`[^`]*`|[^\s:,]+)(?:\s*:\s*|\s+)([A-Za-z_].*?)\s*\Z", re.DOTALL)
 
 
 def parse_schema(text: str) -> Schema:
     """Parse ``ts timestamp, delay double`` (or ``name: type``); raise :class:`SbonError` ``bad-schema`` or ``bad-type``."""
-    columns: list[Column] = []
-    for number, field in enumerate(fields_of(text), start=1):
-        match = _FIELD.match(field)
-        if match is None:
-            problem = f"{field.strip()!r} is not a column" if field.strip() else "a column is missing"
-            raise SbonError("bad-schema", problem, where=f"column {number}", hint="write: name type, name type, ...")
-        columns.append(
-            Column(unicodedata.normalize("NFC", match[1].strip("`")), type_named(match[2], where=f"column {number}, {match[1]}"))
-        )
-    schema = tuple(columns)
+    schema = tuple(
+        Column(unicodedata.normalize("NFC", name.strip("`")), type_named(type_, where=f"column {number}, {name}"))
+        for number, name, type_ in named_fields(text)
+    )
     check_schema(schema)
     return schema
 
 
-def fields_of(text: str) -> list[str]:
-    """Split the text at the commas between columns; those within brackets of any kind belong to a type."""
-    fields, depth = [""], 0
-    for character in text:
-        depth += (character in "(<[") - (character in ")>]" and depth > 0)
-        if character == "," and not depth:
-            fields.append("")
-        else:
-            fields[-1] += character
-    return fields
-
-
 def type_named(text: str, *, where: str = "") -> str:
     """Return the type's own name (``integer`` is ``int``); raise :class:`SbonError` ``bad-type``."""
-    name = _SPACE.sub(r"\1", text.strip().lower())
-    name = _SYNONYMS.get(name, name)
+    name = plain_type(text)
     if name in TYPES:
         return name
-    decimal = _DECIMAL.match(name)
+    decimal = DECIMAL.match(name)
     if decimal is not None:
         precision, scale = int(decimal[1] or 10), int(decimal[2] or 0)
         if 1 <= precision <= 38 and scale <= precision:
@@ -119,15 +96,7 @@ def to_arrow(schema: Schema) -> Any:
     """Return the ``pyarrow.Schema`` of a stream's frames. Timestamps are microseconds in UTC; every column is nullable."""
     import pyarrow as pa
 
-    plain = _arrow_types()
-    fields = []
-    for column in schema:
-        decimal = _DECIMAL.match(column.type)
-        type_ = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else plain.get(column.type)
-        if type_ is None:
-            raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")
-        fields.append(pa.field(column.name, type_))
-    return pa.schema(fields)
+    return pa.schema([pa.field(column.name, arrow_type(column)) for column in schema])
 
 
 def type_of(kind: Any) -> str:
@@ -138,22 +107,4 @@ def type_of(kind: Any) -> str:
         return "timestamp"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    return next((name for name, known in _arrow_types().items() if kind == known), str(kind))
-
-
-def _arrow_types() -> dict[str, Any]:
-    import pyarrow as pa
-
-    return {
-        "boolean": pa.bool_(),
-        "tinyint": pa.int8(),
-        "smallint": pa.int16(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-    }
+    return next((name for name, known in arrow_types().items() if kind == known), str(kind))

@@ -19,7 +19,7 @@ class Names:
     def lookup(self, host: str) -> str | None:
         """Return the address of ``host``, or None while the lookup is under way."""
         known = self._known.get(host)
-        if known is None and _is_address(host):
+        if known is None and is_address(host):
             known = self._remember(host, host, float("inf"))
         if known is None or known[1] < asyncio.get_running_loop().time():
             self._ask(host)
@@ -54,10 +54,11 @@ class Names:
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach it."""
-    return ipaddress.ip_address(host).is_loopback if _is_address(host) else host == "localhost"
+    return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Return whether the host is an IP address, and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

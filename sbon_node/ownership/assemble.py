@@ -1,4 +1,4 @@
-"""Assembles what says who owns what: registers at several nodes, the catalogue, and the owners that they name."""
+"""Assembles the owners of components: registers at several nodes, the catalogue, and the owners that they name."""
 
 import math
 from typing import NamedTuple

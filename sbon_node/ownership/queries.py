@@ -41,7 +41,7 @@ class Records:
             self._accepted(key, state)
         store.listen(self._accepted)
 
-    # -- what this node knows -----------------------------------------------------------------------------------------
+    # -- records known to this node -----------------------------------------------------------------------------------
 
     def all(self) -> list[QueryRecord]:
         """Return the records of which this node is an acceptor, as it knows them."""
@@ -75,7 +75,7 @@ class Records:
         nearest = min((one for one in ranked(key_of(query), alive) if one != me), key=lambda one: self._distance_ms(one.node))
         return chosen(key_of(query), alive, (me, nearest))
 
-    # -- what a majority says -----------------------------------------------------------------------------------------
+    # -- records of a majority ----------------------------------------------------------------------------------------
 
     async def read(self, query: str) -> QueryRecord | None:
         """Return the record of a uid at some moment of the call; raise ``no-majority`` if too few acceptors answer."""

@@ -51,7 +51,7 @@ class Decisions(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """What a node does for queries, whoever has submitted them."""
+    """The parts that serve queries of any submitter."""
 
     lookup: QueryLookup
     """Finds any query of the cluster, shows it and stops it."""
@@ -72,7 +72,7 @@ class Queries(NamedTuple):
 
 
 class Submitting(NamedTuple):
-    """What begins queries: for users, and anew in place of lost ones."""
+    """The parts that begin queries: for users, and anew in place of lost ones."""
 
     submitter: Submitter
     restarts: Restarts

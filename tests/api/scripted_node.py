@@ -13,7 +13,6 @@ import msgspec
 
 from sbon_node.base.events import Bus
 from sbon_node.net.transport import Address
-from sbon_node.queries.describing.lookup import QueryList, Unanswered
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.delivery import Finished, Rows
@@ -28,11 +27,13 @@ from sbon_protocol.api.queries import (
     OperatorInfo,
     Progress,
     QueryInfo,
+    QueryList,
     QuerySpec,
     SinkInfo,
     SinkRequest,
     SinkSpec,
     Submission,
+    Unanswered,
 )
 from sbon_protocol.api.streams import SourceInfo, StreamInfo
 from sbon_protocol.api.usage import LinkUsage, QueryUsage

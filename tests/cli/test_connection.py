@@ -22,10 +22,10 @@ from sbon import connect, connect_async, model
 from sbon.schema import Tables
 from sbon.synchronous import run
 from sbon_node.api.encoding import encode
-from sbon_node.queries.describing.lookup import Unanswered
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.delivery import Rows
 from sbon_protocol.api.plan import Plan
+from sbon_protocol.api.queries import Unanswered
 from sbon_protocol.errors import SbonError
 from tests.api.scripted_node import WAIT
 from tests.cli.commands import FINISHED, frame

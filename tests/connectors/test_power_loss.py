@@ -121,16 +121,16 @@ def position_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def names_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(disk, "sync_folder", _does_nothing)
+    patch.setattr(disk, "sync_path", _does_nothing)
 
 
 def part_names_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(file, "sync_folder", _does_nothing)
-    patch.setattr(disk, "sync_folder", _does_nothing)
+    patch.setattr(file, "sync_path", _does_nothing)
+    patch.setattr(disk, "sync_path", _does_nothing)
 
 
 def claim_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(file, "sync_folder", _does_nothing)
+    patch.setattr(file, "sync_path", _does_nothing)
 
 
 def position_before_rows(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from sbon_cli.main import sbon
 from sbon_lab.commands import options
-from sbon_lab.experiments.coordinates.embedding import estimates_ms, refitted, vivaldi_positions
+from sbon_lab.experiments.coordinates.embedding import estimates_ms, refitted, update_all, vivaldi_positions
 from sbon_lab.experiments.harness.experiment import networks_of
 from sbon_lab.experiments.harness.network import between, lightest_paths, measured, plain, random_edges
 from sbon_lab.experiments.harness.topologies import SHAPES, TOPOLOGIES, topology_named
@@ -143,7 +143,7 @@ def test_many_nodes_at_once_do_what_vivaldi_does_one_by_one() -> None:
     rng = np.random.default_rng(3)
     vectors, errors, peers = rng.normal(0, 50, (9, 3)), rng.uniform(0.05, 1, 9), np.roll(np.arange(9), 1)
     rtt_ms = rng.uniform(0, 200, 9)
-    moved, doubts = vivaldi.update_all(vectors, errors, peers, rtt_ms)
+    moved, doubts = update_all(vectors, errors, peers, rtt_ms)
     places = [Coordinate(vector=tuple(v), error=float(e)) for v, e in zip(vectors.tolist(), errors, strict=True)]
     for node in range(9):
         one = vivaldi.update(places[node], places[peers[node]], float(rtt_ms[node]), None)  # type: ignore[arg-type]

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from sbon_lab.simulation.inline_planner import InlinePlanner
 from sbon_node.base.clock import Clock
-from sbon_node.planning.process.planner import InlinePlanner, ProcessPlanner
+from sbon_node.planning.process.planner import ProcessPlanner
 from sbon_node.planning.sql.settings import QuerySettings
 from tests.nodes.test_planner import DOUBLING, NASTY, as_it_is, planned
 

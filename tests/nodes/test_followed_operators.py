@@ -31,7 +31,7 @@ class Followed:
         self._cluster = cluster
         self._old: Any = cluster.at("b").daemon
         self._new: Any = cluster.at("c").daemon
-        specs = self._old.hosting.operators.specs()
+        specs = [one.spec for one in self._old.hosting.operators.stored()]
         self.spec = next((spec for spec in specs if spec.has_state), specs[0])
         self.operator = self.spec.id
         context = self._old.context

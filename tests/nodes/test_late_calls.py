@@ -138,6 +138,7 @@ def test_only_an_acceptor_keeps_a_sink_from_being_opened(tmp_path: Path) -> None
         destroy = DestroyComponents(query=query, components=(f"{query}.sink",))
         await ask(cluster, stranger, cluster.at(stranger).daemon.context.call("d", destroy))
         await arrive(cluster, call)
+        assert [one.query for one in cluster.at("d").daemon.hosting.sinks.components()] == [query]
         await settled(cluster)
 
     in_cluster(tmp_path, "abcd", test)

@@ -32,7 +32,7 @@ async def running(cluster: SimulatedCluster, path: Path, sql: str, *, rows: int 
 
 def operators(cluster: SimulatedCluster) -> list[str]:
     """The operators of the query, the one with state last."""
-    specs = [spec for node in cluster.nodes.values() for spec in node.daemon.hosting.operators.specs()]
+    specs = [one.spec for node in cluster.nodes.values() for one in node.daemon.hosting.operators.stored()]
     return [spec.id for spec in sorted(specs, key=lambda spec: (spec.has_state, spec.id))]
 
 
@@ -143,7 +143,7 @@ def test_an_operator_takes_its_state_provider_along(tmp_path: Path) -> None:
             await cluster.clock.sleep(0.2)
         operator = operators(cluster)[-1]
         assert (await move(cluster, operator, "b", "c")).step == "moved"
-        (spec,) = cluster.at("c").daemon.hosting.operators.specs()
+        (spec,) = [one.spec for one in cluster.at("c").daemon.hosting.operators.stored()]
         assert spec.state_provider == "rocksdb"
         explained = await ask(cluster, "d", cluster.at("d").daemon.queries.explainer.query("q"))
         assert [one.state_provider for one in explained.components if one.state_mb is not None] == ["rocksdb"]

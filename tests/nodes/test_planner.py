@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.engine.evaluate import output_schema
+from sbon_lab.simulation.inline_planner import InlinePlanner
 from sbon_node.base.clock import Clock
 from sbon_node.model.measurements import nothing_measured
 from sbon_node.model.schema import parse_schema
 from sbon_node.planning.process import planner as planner_process
-from sbon_node.planning.process.planner import CLIENT, InlinePlanner, PlanRequest, ProcessPlanner
+from sbon_node.planning.process.planner import CLIENT, PlanRequest, ProcessPlanner
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema

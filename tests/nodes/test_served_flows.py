@@ -152,7 +152,7 @@ def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_pat
         assert slow.server is not None
         assert (slow.server.speed, slow.server.flows) == (0.25, ())
         cluster.at("c").load_per_core = 0.6
-        (uid,) = {spec.query for spec in cluster.at("b").daemon.hosting.operators.specs()}
+        (uid,) = {one.spec.query for one in cluster.at("b").daemon.hosting.operators.stored()}
         own, other = [await ask(cluster, "a", LiveNetworkView(view._context, uid).ask(node, Needs())) for node in "bc"]
         assert (own.server.flows, own.load, server_of(PROBLEM, own).flows) == ((), 0.4, ()), "its own load counts as others'"
         assert float(server_of(PROBLEM, other).traffic().load) == pytest.approx(0.6)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbon_lab.experiments.ants.chain_optimum import delayed_ms
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.objective import cost, latency_by_queueing, objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -16,7 +17,6 @@ from sbon_node.placement.model.queueing import (
     Server,
     Service,
     ThroughServers,
-    delayed_ms,
     no_traffic,
     service_of,
     side_by_side,

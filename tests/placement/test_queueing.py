@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sbon_lab.experiments.ants.chain_optimum import delayed_ms
 from sbon_lab.experiments.ants.queue_simulation import SimulatedFlow, simulated_latency_ms
 from sbon_node.placement.model.queueing import (
     MAX_LOAD,
@@ -13,7 +14,6 @@ from sbon_node.placement.model.queueing import (
     Server,
     Service,
     busy,
-    delayed_ms,
     latency_ms,
     no_traffic,
     service_of,

@@ -1,18 +1,14 @@
 """Types of options beyond those of click, and durations as flags accept them."""
 
-import importlib
 import math
 import re
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-MAX_SEEDS = 1000
 
 
 class Number(click.FloatRange):
@@ -25,61 +21,9 @@ class Number(click.FloatRange):
         return number
 
 
-class KnownName(click.ParamType[str]):
-    """A name in the collection at ``module:NAME``, which is imported when a value is given, not for help."""
-
-    name = "name"
-
-    def __init__(self, known: str) -> None:
-        self._known = known
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        module, _, attribute = self._known.partition(":")
-        known = getattr(importlib.import_module(module), attribute)
-        if value not in known:
-            self.fail(f"{value!r} is none of {', '.join(known)}", param, ctx)
-        return str(value)
-
-
-def names_option(flag: str, parameter: str, type_: click.ParamType[str], help_: str) -> Callable[[F], F]:
-    """Return an option that takes a name and may be repeated."""
-    return click.option(flag, parameter, multiple=True, type=type_, metavar="NAME", help=help_)
-
-
-class Seeds(click.ParamType[tuple[int, ...]]):
-    """Seeds as ``1,2,5`` or ``1-10``."""
-
-    name = "seeds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        seeds: list[int] = []
-        try:
-            for part in str(value).split(","):
-                first, _, last = part.partition("-")
-                seeds += islice(range(int(first), int(last or first) + 1), MAX_SEEDS + 1)
-        except ValueError:
-            seeds = []
-        if not 0 < len(seeds) <= MAX_SEEDS:
-            self.fail(f"{value!r} is no list of at most {MAX_SEEDS:,} seeds such as 1,2,5 or 1-10", param, ctx)
-        return tuple(dict.fromkeys(seeds))
-
-
-class Folder(click.Path):
-    """A folder for output, created if missing; an impossible folder is rejected before there is output."""
-
-    def __init__(self) -> None:
-        super().__init__(file_okay=False, writable=True, path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(value)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self.fail(f"{value} cannot be made: {error.strerror}", param, ctx)
-        super().convert(path, param, ctx)
-        return path
+def out_option(parameter: str, help_: str) -> Callable[[F], F]:
+    """Return the option ``--out``, a file that the command writes."""
+    return click.option("--out", parameter, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=help_)
 
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

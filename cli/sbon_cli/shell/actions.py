@@ -21,8 +21,9 @@ from sbon import SbonError
 from sbon.model import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_cli.shell.statements import blanked
 from sbon_node.base.validation_messages import in_plain_words
-from sbon_node.model.schema import fields_of, parse_schema
+from sbon_node.model.schema import parse_schema
 from sbon_node.planning.sql.syntax.durations import parse_ms
+from sbon_protocol.api.columns import fields_of
 
 # -- Statements that change streams -----------------------------------------------------------------------------------
 

@@ -20,9 +20,7 @@ class ReadablePath(click.Path):
 
 def text_of(text: str, flag: str = "") -> str:
     """Return the text itself, that of ``@FILE``, or standard input for ``-``; raise a usage error."""
-    if text == "-":
-        return sys.stdin.read()
-    return text_in(text[1:], flag) if text.startswith("@") else text
+    return text_in(text.removeprefix("@"), flag) if text == "-" or text.startswith("@") else text
 
 
 def text_in(file: str, flag: str = "") -> str:

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from sbon.local.wide_area import cities
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.options.types import Number, names_option
+from sbon_cli.options.types import Number
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
 from sbon_lab.commands.arriving import Row, arriving, show_rows
@@ -23,7 +23,7 @@ from sbon_lab.commands.bench_memory import memory
 from sbon_lab.commands.bench_migration import KINDS, migration
 from sbon_lab.commands.bench_path import path
 from sbon_lab.commands.bench_query import query
-from sbon_lab.commands.options import out_option, seed_option, suite_queries_option
+from sbon_lab.commands.options import out_option, repeated, seed_option, suite_queries_option
 from sbon_protocol.api.durability import HOT, REPLICATED, Durability
 from sbon_protocol.api.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
@@ -31,7 +31,7 @@ from sbon_protocol.api.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
 
 @click.command("recovery")
-@names_option("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; all by default.")
+@repeated("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; all by default.", metavar="NAME")
 @click.option("--losses", type=click.IntRange(1, 1000), default=5, show_default=True, help="Hosts lost by each query.")
 @click.option(
     "--durability", type=click.Choice((REPLICATED, HOT)), default=REPLICATED, show_default=True, help="That of the queries."
@@ -111,8 +111,8 @@ DURABILITIES = ("local", "replicated", "hot")
 
 
 @click.command("durability")
-@names_option("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; filter and tumbling by default.")
-@names_option("--durability", "durabilities", click.Choice(DURABILITIES), "A durability, repeated; all by default.")
+@repeated("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; filter and tumbling by default.", metavar="NAME")
+@repeated("--durability", "durabilities", click.Choice(DURABILITIES), "A durability, repeated; all by default.", metavar="NAME")
 @click.option("--turns", type=click.IntRange(1, 100), default=2, show_default=True, help="Runs of each, by turns.")
 @click.option("--seconds", type=click.FloatRange(1, 3600), default=20.0, show_default=True, help="Time in which rows count.")
 @click.option("--rows", type=click.IntRange(1000), default=500_000, show_default=True, help="Length of the file.")

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import EXIT_REFUSED, json_option, reports_errors
 from sbon_lab.commands.arriving import Row, arriving, show_rows
-from sbon_lab.commands.options import seed_option
+from sbon_lab.commands.options import repeated, seed_option
 
 KINDS = ("filter", "tumbling", "session", "inner-join", "left-join", "chain")
 PROVIDERS = ("hdfs", "rocksdb")
@@ -34,8 +33,14 @@ SHOWN = (
 
 
 @click.command("migration")
-@names_option("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; all by default.")
-@names_option("--provider", "providers", click.Choice(PROVIDERS), "Where state is kept, repeated; by default as a node chooses.")
+@repeated("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; all by default.", metavar="NAME")
+@repeated(
+    "--provider",
+    "providers",
+    click.Choice(PROVIDERS),
+    "Where state is kept, repeated; by default as a node chooses.",
+    metavar="NAME",
+)
 @click.option(
     "--state-mb",
     "states_mb",

@@ -16,11 +16,10 @@ from sbon.client import Client
 from sbon.local.cluster import LocalCluster
 from sbon.model import QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
-from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import json_option, reports_errors
 from sbon_lab.commands.arriving import Row, arriving, show_rows
 from sbon_lab.commands.bench_files import streams_over_files
-from sbon_lab.commands.options import seed_option
+from sbon_lab.commands.options import repeated, seed_option
 from sbon_protocol.api import queries
 
 CASES = ("filter", "aggregate", "aggregate-many-keys", "join")
@@ -37,8 +36,8 @@ RESULTS = Path("docs/results")
 
 @click.command()
 @click.option("--rows", type=click.IntRange(10_000, 1_000_000_000), help=f"Input rows of both nodes; {ROWS:,} by default.")
-@names_option("--case", "cases", click.Choice(CASES), "A query, repeated; all by default.")
-@names_option("--format", "formats", click.Choice(FORMATS), "A format of the files, repeated; both by default.")
+@repeated("--case", "cases", click.Choice(CASES), "A query, repeated; all by default.", metavar="NAME")
+@repeated("--format", "formats", click.Choice(FORMATS), "A format of the files, repeated; both by default.", metavar="NAME")
 @click.option(
     "--quick", is_flag=True, help=f"{QUICK_ROWS:,} rows of CSV, a filter and an aggregate: a minute. Prints stored ratios beside."
 )

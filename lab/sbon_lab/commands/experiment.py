@@ -8,13 +8,15 @@ from typing import Any
 import click
 
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.options.types import KnownName, Number, Seeds, names_option
+from sbon_cli.options.types import Number
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_lab.commands import adaptation, growth, live, placement
 from sbon_lab.commands.bench import show_result
 from sbon_lab.commands.options import (
     TOPOLOGIES,
+    KnownName,
+    Seeds,
     out_option,
     placement_options,
     repeated,
@@ -34,11 +36,12 @@ from sbon_protocol.api.strategies import AUTO, STRATEGY_NAMES
 
 @click.command()
 @placement_options(100, "1-3")
-@names_option(
+@repeated(
     "--part",
     "parts",
     KnownName("sbon_lab.experiments.ants.figures:PARTS"),
     "2a, 2b, 3a, 3b, 4, table1, reuse or queue; repeated, all by default.",
+    metavar="NAME",
 )
 @reports_errors
 def ants(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:

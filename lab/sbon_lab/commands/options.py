@@ -1,12 +1,13 @@
 """Options that several experiments and benchmarks share; each is written once, and typed."""
 
+import importlib
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from sbon_cli.options.types import Folder, Seeds
 from sbon_cli.terminal.output import json_option
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -16,6 +17,61 @@ TOPOLOGIES = "ts100, ts208, ts300, ts592, ts1000, ts1064, ts1550, ts3000, ts1000
 """Names in sbon_lab.experiments.harness.topologies, which help does not import."""
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+MAX_SEEDS = 1000
+
+
+class KnownName(click.ParamType[str]):
+    """A name in the collection at ``module:NAME``, which is imported when a value is given, not for help."""
+
+    name = "name"
+
+    def __init__(self, known: str) -> None:
+        self._known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        module, _, attribute = self._known.partition(":")
+        known = getattr(importlib.import_module(module), attribute)
+        if value not in known:
+            self.fail(f"{value!r} is none of {', '.join(known)}", param, ctx)
+        return str(value)
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """Seeds as ``1,2,5`` or ``1-10``."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        seeds: list[int] = []
+        try:
+            for part in str(value).split(","):
+                first, _, last = part.partition("-")
+                seeds += islice(range(int(first), int(last or first) + 1), MAX_SEEDS + 1)
+        except ValueError:
+            seeds = []
+        if not 0 < len(seeds) <= MAX_SEEDS:
+            self.fail(f"{value!r} is no list of at most {MAX_SEEDS:,} seeds such as 1,2,5 or 1-10", param, ctx)
+        return tuple(dict.fromkeys(seeds))
+
+
+class Folder(click.Path):
+    """A folder for output, created if missing; an impossible folder is rejected before there is output."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.fail(f"{value} cannot be made: {error.strerror}", param, ctx)
+        super().convert(path, param, ctx)
+        return path
 
 
 def repeated(

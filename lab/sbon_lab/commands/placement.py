@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from sbon_cli.options.types import KnownName, names_option
 from sbon_cli.terminal.output import err, headings, print_json, print_table, reports_errors, say
-from sbon_lab.commands.options import placement_options, repeated
+from sbon_lab.commands.options import KnownName, placement_options, repeated
 
 
 @click.command(name="sbon-table1")
@@ -29,11 +28,12 @@ def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
     "Operators of a query, repeated; 1, 3, 7 and 15 by default.",
     metavar=None,
 )
-@names_option(
+@repeated(
     "--variant",
     "variants",
     KnownName("sbon_lab.experiments.sbon.penalty:VARIANTS"),
     "Such as full or noise10, repeated; all by default.",
+    metavar="NAME",
 )
 @reports_errors
 def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants: tuple[str, ...], **options: Any) -> None:
@@ -57,11 +57,12 @@ def sand(out: Path | None, json_: bool, figures: tuple[int, ...], **options: Any
 
 @click.command(name="opb-table1")
 @placement_options(4, "1-5")
-@names_option(
+@repeated(
     "--part",
     "parts",
     KnownName("sbon_lab.experiments.opb.table1:PARTS"),
     "table1, delay, throughput or usage, repeated; all by default.",
+    metavar="NAME",
 )
 @reports_errors
 def opb_table1(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from sbon_cli.options.types import Number, Seeds
+from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import err
 from sbon_lab.commands.bench import show_result
+from sbon_lab.commands.options import Seeds
 from sbon_node.base.logging import output
 
 Command = Callable[..., Any]

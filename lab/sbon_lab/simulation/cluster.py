@@ -21,6 +21,7 @@ from sbon_lab.simulation.engine.engine import SimulatedEngine
 from sbon_lab.simulation.engine.engine_process import EngineTimes
 from sbon_lab.simulation.faults.disk import SimulatedDisk
 from sbon_lab.simulation.faults.injector import FaultInjector
+from sbon_lab.simulation.inline_planner import InlinePlanner
 from sbon_lab.simulation.loop import EPOCH_S, VirtualLoop
 from sbon_lab.simulation.network.network import SimulatedNetwork
 from sbon_lab.simulation.network.paths import Latency, NetworkQuality
@@ -41,7 +42,6 @@ from sbon_node.net.transport import Address
 from sbon_node.node import Node
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.papers.ants.settings import AntSettings
-from sbon_node.planning.process.planner import InlinePlanner
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.errors import SbonError
 

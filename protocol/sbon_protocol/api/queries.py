@@ -1,6 +1,7 @@
 """Queries: submissions, and their state as the HTTP API shows it."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +17,7 @@ from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.plan import Decompose, Plan
 from sbon_protocol.api.query_ids import MAX_SINKS
 from sbon_protocol.api.sharing import MAX_REFERENCES, Reuse
-from sbon_protocol.api.shown import Columns, Shown
+from sbon_protocol.api.shown import Columns, Listing, Shown
 from sbon_protocol.api.states.query_states import QueryState
 from sbon_protocol.api.strategies import Goal
 from sbon_protocol.api.streams import SourceInfo
@@ -313,6 +314,24 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
         """Return the nodes of its operators by id: where they are now, or else where they were placed."""
         placed = self.placement.hosts() if self.placement is not None else {}
         return placed | {operator.id: operator.node for operator in self.operators if operator.node}
+
+
+class Unanswered(NamedTuple):
+    """A member that did not answer, with its state at the node that asked: ``dead``, ``away``, ``suspect`` or ``alive``."""
+
+    node: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"{self.node} ({self.state})"
+
+
+class QueryList(Listing[QueryInfo]):
+    """Queries; the members in ``unanswered`` may hold more."""
+
+    def __init__(self, queries: Iterable[QueryInfo] = (), unanswered: Iterable[Unanswered] = ()) -> None:
+        super().__init__(queries)
+        self.unanswered = tuple(unanswered)
 
 
 class Progress(Shown, frozen=True, kw_only=True, tag="progress", tag_field="event"):

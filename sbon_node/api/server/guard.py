@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ from sbon_node.api.server.problems import RETRY_AFTER_S, status_of
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.config.api import ApiSettings
 from sbon_node.net.counters import Counters
+from sbon_node.net.names import is_address
 from sbon_protocol.api.nodes import Problem
 from sbon_protocol.errors import SbonError
 
@@ -168,7 +168,8 @@ class HostNames:
     def check(self, headers: Mapping[str, str]) -> None:
         """Raise ``forbidden-host`` for foreign names, ``forbidden-origin`` for pages of other sites."""
         host = headers.get("Host", "")
-        if not self._answers_to(_name_of(host)):
+        name = _name_of(host)
+        if not (is_address(name) or any(fnmatchcase(name, pattern) for pattern in self._names)):
             hint = "use its address, or add the name to api.hosts"
             raise SbonError("forbidden-host", f"this node is not called {host[:_SHOWN]!r}", where="Host", hint=hint)
         if headers.get("Sec-Fetch-Site", "").strip().lower() == "cross-site":
@@ -177,9 +178,6 @@ class HostNames:
         origin = headers.get("Origin")
         if origin is not None and _netloc_of(origin) != host.lower():
             raise SbonError("forbidden-origin", f"pages of {origin[:_SHOWN]} may not use this API", where="Origin")
-
-    def _answers_to(self, name: str) -> bool:
-        return _is_address(name) or any(fnmatchcase(name, pattern) for pattern in self._names)
 
 
 def _name_of(host: str) -> str:
@@ -198,11 +196,3 @@ def _netloc_of(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.base.disk import named_errors, replace, sync_folder
+from sbon_node.base.disk import named_errors, replace, sync_path
 from sbon_protocol.errors import SbonError
 
 SINKS = "sinks"
@@ -35,7 +35,7 @@ class DeliveryPositionFile:
         """Store the first position, by default that of a sink which has delivered nothing."""
         with named_errors(self.path):
             self.path.parent.mkdir(exist_ok=True)
-            sync_folder(self.path.parent.parent)
+            sync_path(self.path.parent.parent)
         first = position or DeliveryPosition()
         self.store(first)
         return first
@@ -46,7 +46,7 @@ class DeliveryPositionFile:
             with named_errors(self.path):
                 if not self.path.exists():
                     return self._lost("is missing")
-                sync_folder(self.path.parent)
+                sync_path(self.path.parent)
                 return msgspec.json.decode(self.path.read_bytes(), type=DeliveryPosition)
         except msgspec.DecodeError as error:
             return self._lost(f"cannot be read: {error}")

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from sbon_node.base.disk import create, named_errors, no_link, replace, sync_folder
+from sbon_node.base.disk import create, named_errors, no_link, replace, sync_path
 from sbon_node.base.executors import Executor
 from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.base.private_files import publish
@@ -184,7 +184,7 @@ class FileSink:
             file.write(file_formats.part(rows))
             file.flush()
             os.fsync(file.fileno())
-        sync_folder(self._at)
+        sync_path(self._at)
         return msgspec.structs.replace(position, parts=position.parts + 1)
 
     def _clean(self) -> None:
@@ -207,7 +207,7 @@ class FileSink:
         with open(self._at, "ab", opener=no_link) as file:
             file.truncate(self._position.length)
             os.fsync(file.fileno())
-        sync_folder(self._at.parent)
+        sync_path(self._at.parent)
 
 
 def check_file(options: FileSinkOptions, settings: ConnectorSettings) -> None:
@@ -317,8 +317,8 @@ def make_claim(path: Path, kind: SinkFormat, columns: tuple[str, ...], claim: st
                 with open(path, "xb", opener=no_link):
                     made.callback(path.unlink)
                 publish(path)
-            sync_folder(position_file.parent)
-            sync_folder(path.absolute().parent)
+            sync_path(position_file.parent)
+            sync_path(path.absolute().parent)
             made.pop_all()
     except FileExistsError as error:
         raise _exists(path) from error
@@ -342,7 +342,7 @@ def take_up(path: Path, kind: SinkFormat, columns: tuple[str, ...], claim: str) 
         raise lost(path, f"{position_file.name} cannot be read: {error}") from error
     if (position.format, position.columns, position.claim) != (kind, columns, claim):
         raise lost(path, "it holds another result")
-    sync_folder(position_file.parent)
+    sync_path(position_file.parent)
     return position
 
 
@@ -366,12 +366,12 @@ def _withdraw(path: Path, kind: SinkFormat, claim: str, *, delivered: bool) -> N
         for name in paths if kind == "parquet" else [path]:
             name.unlink(missing_ok=True)
         position_file.with_name(position_file.name + ".new").unlink(missing_ok=True)
-        sync_folder(position_file.parent)
+        sync_path(position_file.parent)
         position_file.unlink()
-        sync_folder(position_file.parent)
+        sync_path(position_file.parent)
         if position.made_folder and not any(path.iterdir()):
             path.rmdir()
-            sync_folder(path.absolute().parent)
+            sync_path(path.absolute().parent)
 
 
 def lost(path: Path, reason: str) -> SbonError:

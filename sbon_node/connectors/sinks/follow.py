@@ -47,7 +47,7 @@ class Turn:
         self._query, self._clock = query, clock
         self._follower: Follower | None = None
         self._last: Follower | None = None
-        """Whose turn it was before this one; it may have written rows that it has not acknowledged yet."""
+        """The follower before this one; it may have written rows that it has not acknowledged yet."""
         self._until = clock.now()
         """When the turn ends, or the last one has ended."""
         self._requests = 0
@@ -60,7 +60,7 @@ class Turn:
 
     @property
     def recent(self) -> tuple[Follower, ...]:
-        """Whose turn it is, and whose it was last."""
+        """The follower whose turn it is, and the one before."""
         return tuple(one for one in (self._follower, self._last) if one is not None)
 
     def begin(self, follower: Follower, for_s: float = math.inf) -> int:

@@ -109,7 +109,7 @@ class ResultSource:
         """Take a stored position; one that has ended is not opened again."""
         self.at = msgspec.msgpack.decode(position, type=ResultPosition) if position else ResultPosition()
 
-    # -- what its sink asks -------------------------------------------------------------------------------------------
+    # -- requests of its sink -----------------------------------------------------------------------------------------
 
     async def put(self, rows: pa.RecordBatch, watermark_ms: int, position: ResultPosition) -> None:
         """Store rows and position; return once both are durable.

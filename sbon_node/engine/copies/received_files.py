@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Collection, Container, Iterable, Sequence
 from pathlib import Path
 
-from sbon_node.base.disk import named_errors
+from sbon_node.base.disk import named_errors, sync_path
 from sbon_node.engine.manifest import CopiedFile
 from sbon_protocol.errors import SbonError
 
@@ -103,11 +103,7 @@ class ReceivedFiles:
         """Bring files and their names to the disk."""
         with named_errors(self._folder):
             for path in (*(self._folder / digest for digest in digests), self._folder):
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                sync_path(path)
 
     def keep_only(self, digests: Container[str]) -> None:
         """Delete all other files."""
@@ -126,7 +122,6 @@ class ReceivedFiles:
                 os.link(self._folder / file.digest, target)
 
     def delete(self) -> None:
-        """Delete all files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _part(self, file: CopiedFile) -> Path:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
@@ -19,8 +19,8 @@ from sbon_node.engine.copies.listing import FILE_OVERHEAD_BYTES, CopyLimits, dec
 from sbon_node.engine.copies.received_files import ReceivedFiles
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.net.peers import Expected
-from sbon_node.net.transport import Address, ConnectionLostError
+from sbon_node.net.peers import Peers
+from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel
 from sbon_node.streams.links.link import Expect, Locate
 from sbon_protocol.api.moves import MoveProgress
@@ -34,12 +34,6 @@ _AHEAD = 1024
 under way; a sender allows four times as many."""
 _TRIED_AGAIN = frozenset({"too-many-copies", "replaced", "peer-unreachable", "node-away", "unknown-node"})
 """Refusals that pass; the others end the copy."""
-
-
-class CopyOpener(Protocol):
-    """Opens connections for copies."""
-
-    async def open_copy(self, address: Address, expected: Expected) -> FrameChannel: ...
 
 
 class CopySource(NamedTuple):
@@ -56,7 +50,7 @@ class CopyReceiver:
 
     def __init__(
         self,
-        opener: CopyOpener,
+        opener: Peers,
         *,
         clock: Clock,
         executor: Executor,

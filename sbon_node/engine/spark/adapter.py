@@ -162,11 +162,6 @@ class SparkEngine:
             if self._ending.get(operator) is running.ending:
                 del self._ending[operator]
 
-    async def export_state(self, operator: str) -> Path:
-        running = self._named(operator)
-        await self.destroy(operator)
-        return running.checkpoint
-
     # -- MovingEngine -------------------------------------------------------------------------------------------------
 
     async def copy_checkpoint(self, operator: str, batch: int, into: Path, known: Manifest | None = None) -> Manifest:

@@ -322,7 +322,7 @@ class Running:
         if not self.healthy.done():
             self.healthy.set_result(None)
 
-    # -- what readers and outputs ask ---------------------------------------------------------------------------------
+    # -- requests of readers and outputs ------------------------------------------------------------------------------
 
     async def serve(self, request: Request) -> Message:
         """Answer a request of a reader or an output.

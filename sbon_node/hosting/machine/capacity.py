@@ -217,7 +217,7 @@ class Reservations:
         self._lapse(now)
         return tuple(sorted(o for o, reservation in self._reservations.items() if reservation.deadline is not None))
 
-    # -- what is held --------------------------------------------------------------------------------------------------
+    # -- held capacity -------------------------------------------------------------------------------------------------
 
     def _cost(self, operator: str, reservation: _Reservation) -> Needs:
         """Return what an operator takes, as measured once it runs here."""

@@ -13,7 +13,7 @@ import structlog
 
 from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import Tasks, check_cancelled
-from sbon_node.context import Context, until_passed
+from sbon_node.context import Context, logged, until_passed
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.copies.listing import CopyLimits
@@ -419,9 +419,7 @@ class Arrivals:
             await arrival.ended.wait()
 
     async def _delete(self, arrival: Arrival) -> None:
-        def waits(error: SbonError) -> None:
-            log.warning("follower-not-deleted", operator=arrival.spec.id, code=error.code, reason=str(error))
-
+        waits = logged("follower-not-deleted", operator=arrival.spec.id)
         try:
             await until_passed(self._context, partial(self._try_to_delete, arrival), waits)
         finally:

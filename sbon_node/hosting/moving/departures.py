@@ -15,7 +15,7 @@ import structlog
 
 from sbon_node.base.events import OperatorChanged
 from sbon_node.base.tasks import Tasks
-from sbon_node.context import Context, backoff_of, until_passed
+from sbon_node.context import Context, backoff_of, logged, until_passed
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
@@ -234,9 +234,7 @@ class MoveDriver:
 
     async def _ask_for_room(self, departure: Departure) -> Literal[MoveEvent.ACCEPTED]:
         target, needs = departure.lease.target, departure.hosted.spec.needs
-        call = AskNode(
-            cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s, starts_engine=True
-        )
+        call = AskNode(**msgspec.structs.asdict(needs), starts_engine=True)
         with of_target(departure):
             answer = await self._context.ask(target, call, NodeAnswer, timeout_s=self._context.settings.start_timeout_s)
         if not answer.accepted:
@@ -388,10 +386,7 @@ class MoveDriver:
             self._context.store.delete("departure", operator)
             await self._operators.leave(operator)
 
-        def waits(error: SbonError) -> None:
-            log.warning("departed-not-deleted", operator=operator, code=error.code, reason=str(error))
-
-        await until_passed(self._context, forget, waits)
+        await until_passed(self._context, forget, logged("departed-not-deleted", operator=operator))
 
     # -- given up -----------------------------------------------------------------------------------------------------
 
@@ -440,7 +435,7 @@ class MoveDriver:
                 log.info("abandon-not-sent", node=node, operator=call.operator, reason=str(error))
         log.warning("abandon-given-up", node=node, operator=call.operator, tries=tries)
 
-    # -- what the instructions share ----------------------------------------------------------------------------------
+    # -- shared by instructions ---------------------------------------------------------------------------------------
 
     async def _ask_follower(
         self, departure: Departure, origin: Position | None = None, *, halts: bool = False
@@ -537,7 +532,7 @@ class Departures:
         self._tasks.start(_task(departure), self._driver.drive(departure, MoveEvent.BEGUN))
         return departure
 
-    # -- what is known of them ----------------------------------------------------------------------------------------
+    # -- known moves --------------------------------------------------------------------------------------------------
 
     def states(self) -> dict[str, OperatorMove]:
         """Return how far each known move is, by attempt, the oldest first."""

@@ -74,7 +74,7 @@ class OperatorHost:
         self._stored = tuple(self._hosted)
         self._orphaned, self._swept_s = dict.fromkeys(self._stored), 0.0
         """Operators to whose checkpoints an engine process of the earlier daemon may write until the time ``_swept_s``."""
-        self._states = HostedStates()
+        self.states = HostedStates()
         self._starting: dict[str, None] = {}
         self._checks = OperatorChecks(context, self._reservations, self._hosted)
         self._fenced: dict[str, None] = {}
@@ -86,7 +86,7 @@ class OperatorHost:
         self._tasks = Tasks(self._resume_broken)
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.submitter)
-            self._states.begin(operator, "waits for its record")
+            self.states.begin(operator, "waits for its record")
         self.ports.on_fenced(self.fence)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
@@ -123,7 +123,7 @@ class OperatorHost:
             self.fence(operator)
         if operator in self._fenced:
             return
-        self._states.enter(operator, state, reason)
+        self.states.enter(operator, state, reason)
         self._notify(hosted, state, reason)
         if state == operator_states.FAILED and operator not in self._starting:
             self._tasks.start(f"report {operator}", self._report_failure(hosted, reason))
@@ -143,12 +143,8 @@ class OperatorHost:
         return [(name_of(hosted.spec.query), one) for hosted, one in zip(known, self._described(known), strict=True)]
 
     def _described(self, known: Sequence[HostedOperator]) -> list[OperatorInfo]:
-        described = [operator_info(self._context, self._engine, self.ports, h, *self._states.of(h.spec.id)) for h in known]
+        described = [operator_info(self._context, self._engine, self.ports, h, *self.states.of(h.spec.id)) for h in known]
         return self._room.with_core_times(described)
-
-    def waiting(self) -> list[str]:
-        """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
-        return self._states.waiting()
 
     def links(self) -> list[Link]:
         """Links that bring rows to this node's operators."""
@@ -173,9 +169,9 @@ class OperatorHost:
     def capacity(self) -> NodeCapacity:
         return self._reservations.report(self._context.clock.now())
 
-    def specs(self) -> list[OperatorSpec]:
-        """Return the specifications of the operators of this node, as they were stored last."""
-        return [hosted.spec for hosted in self._hosted.values()]
+    def stored(self) -> list[HostedOperator]:
+        """Return the operators of this node by their ids, as they were stored last."""
+        return [self._hosted[operator] for operator in self.hosted()]
 
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))
@@ -208,7 +204,7 @@ class OperatorHost:
     async def _forget(self, operator: str, submitter: str, *, moved: bool = False) -> None:
         await self.ports.disconnect(operator, unsubscribe=not moved)
         self._departed.pop(operator, None)
-        self._states.forget(operator)
+        self.states.forget(operator)
         self._reservations.release(operator, submitter)
         if operator in self._hosted:
             self.ports.forget(operator)
@@ -233,7 +229,7 @@ class OperatorHost:
         hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
         await self._checks.confirm(hosted, caller)
         self._hosted[spec.id] = hosted
-        self._states.begin(spec.id)
+        self.states.begin(spec.id)
         try:
             self.keep(hosted)
             await self._run(hosted)
@@ -255,12 +251,12 @@ class OperatorHost:
 
     def is_running(self, operator: str) -> bool:
         is_here = operator in self.ports.open and operator not in self._departed
-        return is_here and self._states.of(operator)[0] == operator_states.RUNNING
+        return is_here and self.states.of(operator)[0] == operator_states.RUNNING
 
     def check_running(self, operator: str) -> None:
         """Raise ``not-movable`` for an operator that does not run."""
         if not self.is_running(operator):
-            state, reason = self._states.of(operator)
+            state, reason = self.states.of(operator)
             raise SbonError("not-movable", f"it is {state}{reason and ': '}{reason}", where=operator, hint="try again later")
 
     async def admit(self, hosted: HostedOperator, caller: Caller, use: CapacityUse, kind: Kind, record: msgspec.Struct) -> None:
@@ -293,7 +289,7 @@ class OperatorHost:
         """Host an operator whose stream and checkpoint are here for the queries of its register, started unless it ``runs``."""
         self.keep(hosted := hosted.kept_for(register.queries))
         self._reservations.keep(hosted.spec.id, hosted.spec.needs, hosted.submitter)
-        self._states.begin(hosted.spec.id)
+        self.states.begin(hosted.spec.id)
         if runs:
             self.ports.backups.begin(hosted.spec.id)
             self.engine_state(hosted.spec.id, operator_states.RUNNING, "")
@@ -315,7 +311,7 @@ class OperatorHost:
             await self.ports.disconnect(operator)
         finally:
             del self._fenced[operator]
-        self._states.enter(operator, operator_states.STARTING, "another node may host it by now")
+        self.states.enter(operator, operator_states.STARTING, "another node may host it by now")
         await self._resume(hosted)
 
     def on_lost(self, takes: Callable[[HostedOperator], bool]) -> None:
@@ -362,13 +358,13 @@ class OperatorHost:
             await until_passed(context, attempt, partial(self._waits, spec.id))
         except SbonError as error:
             log.warning("operator-not-resumed", operator=spec.id, code=error.code, reason=str(error))
-            self._states.enter(spec.id, operator_states.FAILED, str(error))
+            self.states.enter(spec.id, operator_states.FAILED, str(error))
             await self._report_failure(hosted, str(error))
 
     def _waits(self, operator: str, error: SbonError) -> None:
         log.warning("operator-waits", operator=operator, code=error.code, reason=str(error))
         if operator in self._hosted:
-            self._states.enter(operator, operator_states.STARTING, str(error))
+            self.states.enter(operator, operator_states.STARTING, str(error))
 
     def _is_kept(self, operator: str) -> bool:
         """Return whether the checkpoint of an operator stays."""
@@ -523,15 +519,7 @@ def operator_info(
 
 def _since_it_began(stats: OperatorStats, port: NodePort) -> OperatorStats:
     """Return the engine's statistics with counts that go on over restarts and moves."""
-    totals = port.meter.totals
-    return msgspec.structs.replace(
-        stats,
-        rows_in=totals.rows_in,
-        rows_out=totals.rows_out,
-        bytes_in=totals.bytes_in,
-        bytes_out=totals.bytes_out,
-        batches=totals.batches,
-    )
+    return msgspec.structs.replace(stats, **msgspec.structs.asdict(port.meter.totals))
 
 
 def _held_back(outbox: Outbox, port: NodePort) -> str:

@@ -173,7 +173,7 @@ async def _asked(context: Context, records: RecordAcceptors, hosted: HostedSink,
     raise SbonError("moved", f"it has moved {MOST_HOSTS} times meanwhile", where=stream)
 
 
-# -- What delivers the rows of open sinks, and what shows how far they are. Keys are components ------------------------
+# -- Delivery of the rows of open sinks, and their progress. Keys are components ---------------------------------------
 
 Work = Callable[[], Awaitable[None]]
 """Runs an open sink until all its inputs have ended."""
@@ -253,7 +253,7 @@ class OpenSinks:
             results=self._results,
         )
 
-    # -- what they show -----------------------------------------------------------------------------------------------
+    # -- progress of sinks --------------------------------------------------------------------------------------------
 
     def links(self) -> list[Link]:
         sinks: list[SinkRunner | FollowSink] = [*self.runners.values(), *self.followed.values()]

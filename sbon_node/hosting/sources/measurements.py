@@ -1,4 +1,4 @@
-"""What plans ask of the nodes of sources: samples of their rows, and measurements of operators by signature."""
+"""Answers of the nodes of sources to planners: samples of their rows, and measurements of operators by signature."""
 
 import asyncio
 import math

@@ -49,20 +49,3 @@ def update(
         vector=tuple(min(max(x + step * a, -MAX_MS), MAX_MS) for x, a in zip(local.vector, away, strict=True)),
         error=min(max(error, MIN_ERROR), MAX_ERROR),
     )
-
-
-def update_all(
-    vectors: Floats, errors: Floats, peers: NDArray[np.int_], rtt_ms: Floats, *, error_gain: float = 0.25, step_gain: float = 0.25
-) -> tuple[Floats, Floats]:
-    """Run :func:`update` for many nodes at once.
-
-    Shapes: vectors [n, d], errors [n], the index of each node's peer, and its sample. No two of them may be at one point.
-    """
-    rtt = np.maximum(rtt_ms, MIN_RTT_MS)
-    clipped = np.clip(errors, MIN_ERROR, MAX_ERROR)
-    weight = clipped / (clipped + clipped[peers])
-    away = vectors - vectors[peers]
-    length = np.linalg.norm(away, axis=1)
-    error = np.abs(length - rtt) / rtt * error_gain * weight + clipped * (1 - error_gain * weight)
-    step = step_gain * weight * (rtt - length) / length
-    return np.clip(vectors + step[:, None] * away, -MAX_MS, MAX_MS), np.clip(error, MIN_ERROR, MAX_ERROR)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from sbon_node.adaptation.whole import LeaderParts
 from sbon_node.context import Context
 from sbon_node.hosting.operators.room import Room
 from sbon_node.papers.ants.algorithm.centralized import centralized
@@ -45,5 +46,6 @@ class Ants(Paper):
 
     def for_queries(self, leading: Leading) -> QueryWork:
         queries, mover, decisions = leading
-        updates = AntUpdates(self._context, queries.book, mover, decisions, self.leader, self.service.settings, self._placement)
+        parts = LeaderParts(self._context, queries.book, mover, decisions, self._placement)
+        updates = AntUpdates(parts, self.leader, self.service.settings)
         return QueryWork((AntReuse(self._context, self.leader, queries.reuse, self._placement),), (updates,))

@@ -140,12 +140,6 @@ def latency_ms(flow: Flow, speed: Floats | float, others: Traffic) -> Floats:
     return latency
 
 
-def delayed_ms(flow: Flow, speed: Floats | float, others: Traffic) -> Floats:
-    """Return the extra waiting time of the other flows' messages due to ``flow``, summed (section 3.7)."""
-    delay: Floats = others.flows * (waiting_ms(others.plus(traffic_of(flow, speed))) - waiting_ms(others))
-    return delay
-
-
 class Server(msgspec.Struct, frozen=True, kw_only=True):
     """A node in the queueing model: its flows, and its speed relative to speed 1."""
 

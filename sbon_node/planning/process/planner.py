@@ -1,4 +1,4 @@
-"""Planner of a node: in a process of its own or, in virtual time, directly on the loop.
+"""Planner of a node, in a process of its own.
 
 The process starts with the first text, handles one request at a time, and is replaced when it is lost.
 """
@@ -141,32 +141,6 @@ class Planner(Protocol):
         """Check a peer's fragment against the allow-list."""
 
     async def close(self) -> None: ...
-
-
-class InlinePlanner:
-    """Planner on the event loop: for virtual time, in which planning takes no time."""
-
-    def __init__(self, settings: QuerySettings) -> None:
-        self._settings = settings
-
-    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan:
-        from sbon_node.planning.process.worker import planned
-
-        try:
-            return await planned(request, analyse, self._settings, recall)
-        except RecursionError:
-            raise messages.too_deep(self._settings) from None
-
-    async def check_fragment(self, fragment: str, inputs: int) -> None:
-        from sbon_node.planning.sql.checks.allowlist import check_fragment
-
-        try:
-            check_fragment(fragment, inputs, self._settings)
-        except RecursionError:
-            raise messages.too_deep(self._settings) from None
-
-    async def close(self) -> None:
-        pass
 
 
 class ProcessPlanner:

@@ -14,7 +14,7 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.acceptors import in_turn
 from sbon_node.ownership.names import NameRecord
 from sbon_node.ownership.store.registers import UNDECIDED
-from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo, SinkSpec
+from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo, QueryList, SinkSpec, Unanswered
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.api.states.query_states import LIVE, QueryState
@@ -96,7 +96,6 @@ class QueryLookup:
         return decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
     async def query(self, query: str) -> QueryInfo:
-        """Return the query."""
         return (await self.show(query))[0]
 
     async def usage(self, query: str, after_ms: int = -1) -> QueryUsage:
@@ -379,24 +378,6 @@ def _cut(text: str) -> str:
 UNANSWERED_HEADER = "Sbon-Unanswered"
 MAX_NAMED = 100
 """Most members that the header names, because a response's header is bounded."""
-
-
-class Unanswered(NamedTuple):
-    """A member that did not answer, and its state at the asking node: ``dead``, ``away``, ``suspect`` or ``alive``."""
-
-    node: str
-    state: str
-
-    def __str__(self) -> str:
-        return f"{self.node} ({self.state})"
-
-
-class QueryList(list[QueryInfo]):
-    """Known queries; ``unanswered`` members may hold more records."""
-
-    def __init__(self, queries: Iterable[QueryInfo] = (), unanswered: Iterable[Unanswered] = ()) -> None:
-        super().__init__(queries)
-        self.unanswered = tuple(unanswered)
 
 
 def header_of(unanswered: Iterable[Unanswered]) -> str:

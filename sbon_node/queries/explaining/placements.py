@@ -173,7 +173,7 @@ class PlacementExplainer:
             nodes=tuple(self._knowledge.node(node) for node in sorted(ends)),
         )
 
-    # -- what the strategies make of it -------------------------------------------------------------------------------
+    # -- placements by the strategies ---------------------------------------------------------------------------------
 
     async def _placed(self, problem: PlacementProblem, view: DryRunView, strategy: str) -> Placement | SbonError:
         try:
@@ -209,7 +209,7 @@ class PlacementExplainer:
             return await _attempted(strategy, unbounded, view, settings)
         return outcome
 
-    # -- what there is to choose from ---------------------------------------------------------------------------------
+    # -- candidates ---------------------------------------------------------------------------------------------------
 
     def _candidates(
         self,

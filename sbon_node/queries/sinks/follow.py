@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import structlog
 
-from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.base.tasks import Loop, check_cancelled
 from sbon_node.connectors.sinks.follow import rows_of
 from sbon_node.context import Context
 from sbon_node.hosting.sinks.host import SinkHost
@@ -41,22 +41,16 @@ _PATIENCE = 6
 """A relayed call may take so many times ``control.call_timeout_s``: its answer may be large, and the link slow."""
 
 
-class Follows:
+class Follows(Loop):
     """Lets users of this node follow any query of the cluster."""
 
     def __init__(self, context: Context, sinks: SinkHost, lookup: QueryLookup, requests: SinkRequests) -> None:
+        super().__init__("followers that left")
         self._context, self._sinks, self._lookup, self._requests = context, sinks, lookup, requests
         self._slots = asyncio.Semaphore(context.settings.relayed_followers)
         self._consumers: dict[str, str] = {}
         self._relayed_words: dict[str, str] = {}
         """The queries that followers at this node read from other nodes, by the followers' words."""
-        self._tasks = Tasks()
-
-    def start(self) -> None:
-        self._tasks.start("followers that left", self._remove_left())
-
-    async def close(self) -> None:
-        await self._tasks.close()
 
     async def follow(
         self, query: str, after: Mapping[str, int], sink: str = "", word: str = ""
@@ -111,7 +105,7 @@ class Follows:
             async for event in events:
                 yield msgspec.structs.replace(event, sink=sink) if isinstance(event, Rows) else event
 
-    async def _remove_left(self) -> None:
+    async def _run(self) -> None:
         """Remove the sinks of followers that have left this node for good."""
         settings = self._context.settings
         while True:

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.base.tasks import Loop, check_cancelled
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
@@ -41,26 +41,20 @@ OPENING_CALLS = 4
 """An opening may take so many times ``control.call_timeout_s``."""
 
 
-class FurtherSinks:
+class FurtherSinks(Loop):
     """The further sinks of the queries whose records this node keeps. As their leader it looks after them from time to time."""
 
     def __init__(
         self, context: Context, records: Records, book: QueryHolder, operators: OperatorRegisters, hosts: QueryHosts
     ) -> None:
+        super().__init__("looks")
         self._context, self._records, self._book, self._operators, self._hosts = context, records, book, operators, hosts
         self._since_s: dict[tuple[str, str], float] = {}
         """When this leader has first seen a sink in its present trouble, by claim and trouble."""
         self._opening: dict[str, None] = {}
         """The claims of sinks that this node opens."""
-        self._tasks = Tasks()
         context.server.handle(AddQuerySink, self._add)
         context.server.handle(RemoveQuerySink, self._remove)
-
-    def start(self) -> None:
-        self._tasks.start("looks", self._run())
-
-    async def close(self) -> None:
-        await self._tasks.close()
 
     # -- users' requests ----------------------------------------------------------------------------------------------
 

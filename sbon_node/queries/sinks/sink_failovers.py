@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.backoff import Backoff
-from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.base.tasks import Loop, check_cancelled
 from sbon_node.context import Context, backoff_of
 from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.overlay.presence import AS_SINK
@@ -44,21 +44,16 @@ class _Watched:
     """Why the last look failed; empty if it did not."""
 
 
-class SinkFailovers:
+class SinkFailovers(Loop):
     """Looks from time to time at the sinks, of queries that this node leads, which other nodes may take over."""
 
     def __init__(
         self, context: Context, records: Records, book: QueryHolder, operators: OperatorRegisters, hosts: QueryHosts
     ) -> None:
+        super().__init__("looks")
         self._context, self._records, self._book, self._operators, self._hosts = context, records, book, operators, hosts
         self._watched: dict[str, _Watched] = {}
-        self._tasks, self._looking = Tasks(), set[str]()
-
-    def start(self) -> None:
-        self._tasks.start("looks", self._run())
-
-    async def close(self) -> None:
-        await self._tasks.close()
+        self._looking = set[str]()
 
     async def _run(self) -> None:
         clock, settings = self._context.clock, self._context.settings

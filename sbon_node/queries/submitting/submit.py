@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.base.tasks import Loop, check_cancelled
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
@@ -335,7 +335,7 @@ WAITS = PASSING | {"node-away", "unknown-node", "peer-unreachable", "no-majority
 """Codes of refusals that pass once nodes are back, or have room."""
 
 
-class Restarts:
+class Restarts(Loop):
     """Looks from time to time for lost queries that this node drives, and submits them again.
 
     All parts are new, under a new uid: whatever follows a lost operator has shown rows that cannot be repeated alike, and the
@@ -345,14 +345,8 @@ class Restarts:
     """
 
     def __init__(self, context: Context, records: Records, book: QueryHolder, lookup: QueryLookup, submitter: Submitter) -> None:
+        super().__init__("looks")
         self._context, self._records, self._book, self._lookup, self._submitter = context, records, book, lookup, submitter
-        self._tasks = Tasks()
-
-    def start(self) -> None:
-        self._tasks.start("looks", self._run())
-
-    async def close(self) -> None:
-        await self._tasks.close()
 
     async def _run(self) -> None:
         while True:

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 from msgspec.structs import replace
 
 from sbon_node.base.clock import Clock
-from sbon_node.net.peers import ANYONE, Expected
+from sbon_node.net.peers import ANYONE, Expected, Peers
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import weight
@@ -31,7 +31,6 @@ from sbon_protocol.messages import (
     Data,
     Ended,
     Frame,
-    Hello,
     OpenShared,
     Progress,
     Refused,
@@ -40,7 +39,6 @@ from sbon_protocol.messages import (
     Subscribe,
     Subscribed,
     Unsubscribe,
-    Welcome,
 )
 from sbon_protocol.version import SHARED_STREAMS
 
@@ -291,19 +289,6 @@ WINDOW_FRAMES = 4096
 """Most frames of a window. Frames are small where there are so many of them within its bytes."""
 
 
-class PeerChannel(FrameChannel, Protocol):
-    """A connection that knows the other side's handshake message."""
-
-    @property
-    def peer(self) -> Hello | Welcome | None: ...
-
-
-class Connector(Protocol):
-    """Opens connections for streams."""
-
-    async def open_stream(self, address: Address, expected: Expected = ANYONE) -> PeerChannel: ...
-
-
 class _Key(NamedTuple):
     address: Address
     expected: Expected
@@ -316,7 +301,7 @@ class SharedConnections:
     A link that is closed before it was answered may have met a dead connection: the next one opens another.
     """
 
-    def __init__(self, peers: Connector, settings: StreamSettings) -> None:
+    def __init__(self, peers: Peers, settings: StreamSettings) -> None:
         self._peers, self._settings = peers, settings
         self._shared: dict[_Key, _SharedReading] = {}
         self._opening: dict[_Key, Signal] = {}

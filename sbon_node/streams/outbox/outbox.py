@@ -113,7 +113,7 @@ class Outbox:
         """Return the stream's random identity, above 0: a stream that begins anew under the same name has another."""
         return self._named(stream).lineage
 
-    # -- what an operator writes --------------------------------------------------------------------------------------
+    # -- output of an operator ----------------------------------------------------------------------------------------
 
     def write_batch(self, stream: str, batch: int, offsets: tuple[InputOffset, ...], drafts: Sequence[FrameDraft]) -> Written:
         """Store the output of ``batch``, invisible until :meth:`publish`.

@@ -275,9 +275,9 @@ async def test_an_operator_resumes_where_it_stopped(engine: SparkEngine, folder:
     port = await started(engine, folder, spec("again"))
     await port.feed(table(0, 500))
     await port.wait_visible(0)
-    checkpoint = await engine.export_state("again")
+    await engine.destroy("again")
     await port.feed(table(500, 500), ended=True)
-    await engine.instantiate(spec("again"), port, checkpoint)
+    await engine.instantiate(spec("again"), port, folder / "operators" / "again")
     assert found(await port.wait_ended()) == expected(table(0, 1000))
     await engine.destroy("again")
 
@@ -303,9 +303,9 @@ async def test_groups_of_each_batch_come_with_it_and_add_up_over_a_restart(
     await port.wait_visible(0)
     assert {draft.watermark_ms for draft in port.output[0]} == {1}
     first_groups = port.rows().num_rows
-    checkpoint = await engine.export_state(operator.id)
+    await engine.destroy(operator.id)
     await port.feed(table(500, 500), ended=True)
-    await engine.instantiate(operator, port, checkpoint)
+    await engine.instantiate(operator, port, folder / "operators" / operator.id)
     rows = await port.wait_ended()
     await engine.destroy(operator.id)
 

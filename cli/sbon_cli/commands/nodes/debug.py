@@ -15,6 +15,7 @@ import msgspec
 from sbon import SbonError
 from sbon_cli.client import Client
 from sbon_cli.options.suggestions import SuggestingGroup
+from sbon_cli.options.types import out_option
 from sbon_cli.terminal.output import asks_node, err, print_table, reports_errors, tell
 from sbon_node.base.logging.levels import LEVELS, Level, LogLevels
 from sbon_node.base.redaction import redacted
@@ -81,12 +82,7 @@ def _mb(size: int | None) -> float | None:
 
 
 @debug.command()
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="A .tar.gz; by default sbon-NODE-TIME.tar.gz here.",
-)
+@out_option("out", "A .tar.gz; by default sbon-NODE-TIME.tar.gz here.")
 @click.pass_obj
 @reports_errors
 def dump(api: str, out: Path | None) -> None:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from sbon import SbonError
 from sbon.model import MemberInfo
 from sbon_cli.client import Client
+from sbon_cli.options.types import out_option
 from sbon_cli.terminal.output import asks_node, counted, err, out, print_json, say
 from sbon_node.base.extras import matplotlib_figure
 from sbon_node.overlay.space.projection import principal_axes
@@ -46,9 +47,7 @@ class Map(msgspec.Struct, frozen=True):
 
 
 @click.command("map")
-@click.option(
-    "--out", "file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a picture: .png, .svg or .pdf."
-)
+@out_option("file", "Write a picture: .png, .svg or .pdf.")
 @asks_node
 def map_(api: str, file: Path | None, json_: bool) -> None:
     """Draws the cost space: distances between nodes, in milliseconds of round-trip time.

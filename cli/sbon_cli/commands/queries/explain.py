@@ -16,6 +16,7 @@ from sbon_cli.client import Client
 from sbon_cli.commands.nodes.map import check_suffix, label, write_figure
 from sbon_cli.commands.queries.query_flags import query_options
 from sbon_cli.options.names import QUERY
+from sbon_cli.options.types import out_option
 from sbon_cli.terminal.output import (
     asks_node,
     bytes_text,
@@ -228,13 +229,7 @@ SHOWN = 8
 @explain.command()
 @click.argument("what", type=QUERY, metavar="SQL|@FILE|-|QUERY")
 @query_options("adapt", "decompose", "join_window_ms", "on_error")
-@click.option(
-    "--out",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Draw query and candidates in the cost space: .png, .svg or .pdf.",
-)
+@out_option("file", "Draw query and candidates in the cost space: .png, .svg or .pdf.")
 @asks_node
 def placement(api: str, what: str, fields: dict[str, Any], file: Path | None, json_: bool) -> None:
     """Explains the placement of each operator; starts and reserves nothing.

@@ -11,7 +11,7 @@ import numpy as np
 
 from sbon_lab.experiments.harness.network import Floats, Ints
 from sbon_node.papers.ants.algorithm.chain import Chain
-from sbon_node.placement.model.queueing import MAX_LOAD, Traffic, delayed_ms, latency_ms, traffic_of
+from sbon_node.placement.model.queueing import MAX_LOAD, Flow, Traffic, latency_ms, traffic_of, waiting_ms
 
 
 class ChainOptimum(NamedTuple):
@@ -68,3 +68,9 @@ def _segment(chain: Chain, first: int, last: int, speeds: Floats, others: Traffi
     cost = latency_ms(flow, speeds, others) + delayed_ms(flow, speeds, others)
     costs: Floats = np.where(may & (load <= MAX_LOAD + 1e-12), cost, np.inf)
     return costs
+
+
+def delayed_ms(flow: Flow, speed: Floats | float, others: Traffic) -> Floats:
+    """Return the extra waiting time of the other flows' messages due to ``flow``, summed (section 3.7)."""
+    delay: Floats = others.flows * (waiting_ms(others.plus(traffic_of(flow, speed))) - waiting_ms(others))
+    return delay

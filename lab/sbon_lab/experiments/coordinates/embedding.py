@@ -5,6 +5,7 @@ import numpy as np
 from sbon_lab.experiments.coordinates.rtt_matrix import QUEUEING
 from sbon_lab.experiments.harness.network import Floats, Ints, Network
 from sbon_node.overlay.space import refit, vivaldi
+from sbon_node.overlay.space.coordinate import MAX_MS
 from sbon_node.overlay.space.cost import apart
 from sbon_node.overlay.space.settings import SpaceSettings
 
@@ -51,8 +52,25 @@ def vivaldi_positions(network: Network, seed: int, *, noise: float, dimensions: 
     for turn in range(VIVALDI_TURNS):
         peers = neighbours[:, turn % neighbours.shape[1]]
         samples = rtt_ms[np.arange(many), peers] * np.maximum(1 + drawn.normal(0, noise, many), 0.0)
-        vectors, errors = vivaldi.update_all(vectors, errors, peers, samples)
+        vectors, errors = update_all(vectors, errors, peers, samples)
     return np.concatenate([vectors, np.zeros((many, 1))], axis=1)
+
+
+def update_all(
+    vectors: Floats, errors: Floats, peers: Ints, rtt_ms: Floats, *, error_gain: float = 0.25, step_gain: float = 0.25
+) -> tuple[Floats, Floats]:
+    """Run :func:`sbon_node.overlay.space.vivaldi.update` for many nodes at once.
+
+    Shapes: vectors [n, d], errors [n], the index of each node's peer, and its sample. No two of them may be at one point.
+    """
+    rtt = np.maximum(rtt_ms, vivaldi.MIN_RTT_MS)
+    clipped = np.clip(errors, vivaldi.MIN_ERROR, vivaldi.MAX_ERROR)
+    weight = clipped / (clipped + clipped[peers])
+    away = vectors - vectors[peers]
+    length = np.linalg.norm(away, axis=1)
+    error = np.abs(length - rtt) / rtt * error_gain * weight + clipped * (1 - error_gain * weight)
+    step = step_gain * weight * (rtt - length) / length
+    return np.clip(vectors + step[:, None] * away, -MAX_MS, MAX_MS), np.clip(error, vivaldi.MIN_ERROR, vivaldi.MAX_ERROR)
 
 
 def estimates_ms(positions: Floats, rows: Ints, columns: Ints) -> Floats:

@@ -195,11 +195,6 @@ class SimulatedEngine:
             self.locks.release(known.checkpoint, self.engine_process.process)
         self._on_state(operator, operator_states.STOPPED, "")
 
-    async def export_state(self, operator: str) -> Path:
-        checkpoint = self._named(operator).checkpoint
-        await self.destroy(operator)
-        return checkpoint
-
     async def copy_checkpoint(self, operator: str, batch: int, into: Path, known: Manifest | None = None) -> Manifest:
         checkpoint = self._named(operator).checkpoint
         return copy_checkpoint(checkpoint, batch, into, max_files=MAX_FILES, max_bytes=MAX_BYTES, known=known)

@@ -8,11 +8,8 @@ the operators that will move counted at their new hosts, and the operators move 
 import math
 from collections.abc import Mapping
 
-from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.look import LookView
-from sbon_node.adaptation.mover import RequestedMoves
-from sbon_node.adaptation.whole import LedQueries, settled_hosts
-from sbon_node.context import Context
+from sbon_node.adaptation.whole import LeaderParts, LedQueries, settled_hosts
 from sbon_node.model.records import QueryRecord
 from sbon_node.papers.ants.network.leader import AntLeader
 from sbon_node.papers.ants.settings import AntSettings
@@ -20,8 +17,6 @@ from sbon_node.placement.model.from_plan import measured_problem
 from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server
-from sbon_node.placement.settings import PlacementSettings
-from sbon_node.queries.driving.holder import QueryHolder
 from sbon_protocol.api.adaptation import ANTS, MOVES, STAYS
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError
@@ -46,17 +41,8 @@ class AntUpdates(LedQueries[_Kept]):
 
     adapt = ANTS
 
-    def __init__(
-        self,
-        context: Context,
-        book: QueryHolder,
-        mover: RequestedMoves,
-        decisions: LeaderDecisions,
-        leader: AntLeader,
-        settings: AntSettings,
-        placement: PlacementSettings,
-    ) -> None:
-        super().__init__(context, book, mover, decisions, placement, settings.update_s / LOOKS)
+    def __init__(self, parts: LeaderParts, leader: AntLeader, settings: AntSettings) -> None:
+        super().__init__(parts, settings.update_s / LOOKS)
         self._leader, self._settings = leader, settings
 
     def _begin(self, now_s: float) -> _Kept:
