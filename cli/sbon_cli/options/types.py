@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from sbon_protocol.errors import did_you_mean
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_SEEDS = 1000
@@ -23,6 +25,14 @@ class Number(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
         return number
+
+
+class Choice(click.Choice[str]):
+    """A choice whose refusal suggests names that are spelt alike."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        refusal, near = super().get_invalid_choice_message(value, ctx), did_you_mean(str(value), self.choices)
+        return f"{refusal} {near[:1].upper()}{near[1:]}".rstrip()
 
 
 class KnownName(click.ParamType[str]):

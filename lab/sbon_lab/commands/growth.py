@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sbon_cli.options.types import Number, names_option
+from sbon_cli.options.types import Choice, Number, names_option
 from sbon_cli.terminal.output import reports_errors
 from sbon_lab.commands.options import placement_options, repeated
 from sbon_lab.commands.placement import run_experiment
@@ -35,7 +35,7 @@ def nes(out: Path | None, json_: bool, sources: tuple[int, ...], iterations: tup
 @click.command()
 @placement_options(5, "1")
 @repeated("--operators", "operators", click.IntRange(1, 256), "Operators of a query, repeated; 1 to 50 by default.")
-@names_option("--strategy", "strategies", click.Choice(STRATEGY_NAMES), "A strategy, repeated; hybrid and relaxation by default.")
+@names_option("--strategy", "strategies", Choice(STRATEGY_NAMES), "A strategy, repeated; hybrid and relaxation by default.")
 @click.option(
     "--sequence",
     type=click.IntRange(0, 100_000),

@@ -20,7 +20,7 @@ from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import WideArea, load_wide_area
 from sbon.model import QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
-from sbon_cli.options.types import names_option
+from sbon_cli.options.types import Choice, names_option
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors, say
 from sbon_lab.commands.options import area_file_option, suite_queries_option
 from sbon_protocol.api import queries
@@ -44,7 +44,7 @@ IN_EXPERIMENTS_ALONE = ("ip-multicast",)
 @click.command(name="live")
 @area_file_option
 @click.option("--nodes", type=click.IntRange(4, 60), default=12, show_default=True)
-@names_option("--strategy", "strategies", click.Choice(STRATEGY_NAMES), "A strategy, repeated; all but ip-multicast by default.")
+@names_option("--strategy", "strategies", Choice(STRATEGY_NAMES), "A strategy, repeated; all but ip-multicast by default.")
 @suite_queries_option("--query", "queries", "all for every query, six by default")
 @json_option
 @reports_errors
