@@ -226,7 +226,7 @@ class AsyncConnection:
 
 
 class AsyncQuery:
-    """A query that runs or has ended. Its rows can be taken once, by any of its methods.
+    """A query that runs or has ended. Its rows can be taken once, by any of its methods; then these raise ``rows-taken``.
 
     Asking for the next frame acknowledges the previous frame, so that unfinished rows come again after a crash. As a context
     manager it stops the query at the end of the block, unless the query is over.
@@ -237,6 +237,7 @@ class AsyncQuery:
         self._heard(info)
         self._collected: list[pa.Table] = []
         """Rows of an interrupted call, which the node does not send again."""
+        self._has_rows = self._is_taken = False
 
     def __repr__(self) -> str:
         return shown(self._info, time.monotonic() - self._known_s)
@@ -300,15 +301,20 @@ class AsyncQuery:
         return (await self.to_arrow()).to_pandas()
 
     async def _arriving(self) -> AsyncGenerator[pa.Table, None]:
+        if self._is_taken:
+            hint = "keep the table, or submit the query again"
+            raise SbonError("rows-taken", "the rows of this query have been taken", where=self.id, hint=hint)
         tables = tables_of(await self._planned())
         follower = Follower(self._node, self.id)
         async with aclosing(follower.frames()) as frames:
             async for frame, written in frames:
                 if frame.rows:
+                    self._has_rows = True
                     yield tables.of(frame)
                 written()
         assert follower.end is not None
         ended_well(self._heard(over(self._info, follower.end)))
+        self._is_taken = self._has_rows
 
     async def wait(self) -> QueryInfo:
         """Wait until the query is over, for queries whose rows go to a sink; raise ``query-failed``."""

@@ -12,7 +12,7 @@ from httpx_sse import EventSource
 
 from . import signs_of_life
 from .http import NOT_KEPT, IdleTimedStream, answered, decoded, errors, line, no_authorities, plain, streaming
-from .requests import Answer, Ask, Work, base_url, frozen, nothing, problem_of
+from .requests import Answer, Ask, Work, base_url, closed, frozen, nothing, problem_of
 
 R = TypeVar("R")
 
@@ -32,12 +32,12 @@ class AsyncHttp:
 
     async def answer(self, ask: Ask[Any]) -> Answer:
         with errors(self.api):
-            response = await self._answered(ask, self._client.request(*line(ask), **plain(ask)))
+            response = await self._answered(ask, self._opened.request(*line(ask), **plain(ask)))
         return answered(ask, response)
 
     async def events(self, ask: Ask[R], idle: Callable[[], None] = nothing) -> AsyncGenerator[R, None]:
         with errors(self.api):
-            request = self._client.build_request(*line(ask), **streaming(ask))
+            request = self._opened.build_request(*line(ask), **streaming(ask))
             response = await self._answered(ask, self._client.send(request, stream=True))
             try:
                 if response.is_error:
@@ -58,6 +58,12 @@ class AsyncHttp:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+    @property
+    def _opened(self) -> httpx.AsyncClient:
+        if self._client.is_closed:
+            raise closed(self.api)
+        return self._client
 
     async def _answered(self, ask: Ask[Any], sending: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
         """Return the response; raise ``node-unreachable`` if the node is frozen."""

@@ -58,7 +58,7 @@ class Connection(Synchronous[AsyncConnection]):
 
 
 class Query(Synchronous[AsyncQuery]):
-    """A query that runs or has ended. Its rows can be taken once, by any of its methods.
+    """A query that runs or has ended. Its rows can be taken once, by any of its methods; then these raise ``rows-taken``.
 
     Asking for the next frame acknowledges the previous frame, so that unfinished rows come again after a crash. As a context
     manager it stops the query at the end of the block, unless the query is over.

@@ -16,7 +16,7 @@ from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from sbon_protocol.errors import SbonError
 
-from .requests import SILENCE_S, Answer, Ask, bad_answer, base_url, nothing, problem_of, unreachable
+from .requests import SILENCE_S, Answer, Ask, bad_answer, base_url, closed, nothing, problem_of, unreachable
 from .signs_of_life import CONNECT_S, Watch
 
 R = TypeVar("R")
@@ -38,7 +38,7 @@ class Http:
     def answer(self, ask: Ask[Any]) -> Answer:
         """Return the body, undecoded."""
         with self.awaiting(ask) as watch, errors(self.api, watch):
-            response = self._client.request(*line(ask), **plain(ask), extensions={"trace": watch.trace})
+            response = self._opened.request(*line(ask), **plain(ask), extensions={"trace": watch.trace})
         return answered(ask, response)
 
     def events(self, ask: Ask[R], idle: Callable[[], None] = nothing) -> Generator[R, None, None]:
@@ -53,10 +53,16 @@ class Http:
 
     def _begun(self, ask: Ask[Any]) -> httpx.Response:
         """Return a response whose events have yet to come."""
-        request = self._client.build_request(*line(ask), **streaming(ask))
+        request = self._opened.build_request(*line(ask), **streaming(ask))
         with self.awaiting(ask) as watch, errors(self.api, watch):
             request.extensions["trace"] = watch.trace
             return self._client.send(request, stream=True)
+
+    @property
+    def _opened(self) -> httpx.Client:
+        if self._client.is_closed:
+            raise closed(self.api)
+        return self._client
 
     @contextmanager
     def awaiting(self, ask: Ask[Any]) -> Iterator[Watch]:

@@ -130,6 +130,11 @@ def frozen(api: str, silent_s: float) -> SbonError:
     return SbonError("node-unreachable", message, hint=hint)
 
 
+def closed(api: str) -> SbonError:
+    hint = "connect again; queries continue without a connection"
+    return SbonError("connection-closed", f"the connection to {api} is closed", hint=hint)
+
+
 def not_moved(api: str, operator: str) -> SbonError:
     return unreachable(api, f"the connection ended before {operator} had moved; to see where it runs: sbon query show")
 

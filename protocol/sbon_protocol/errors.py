@@ -1,5 +1,7 @@
 """Errors that all packages share: for bad bytes from a peer, and for rejected requests."""
 
+from collections.abc import Iterable
+
 
 class ProtocolError(Exception):
     """A peer broke the protocol. ``reason`` is a stable kebab-case word for counters; the message says more."""
@@ -30,6 +32,15 @@ class SbonError(Exception):
         place = f"{self.where}: " if self.where else ""
         remedy = f" ({self.hint})" if self.hint else ""
         return f"{place}{self.message}{remedy}"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint with the known names that are spelt alike, in upper or lower case; ``otherwise`` if there are none."""
+    from difflib import get_close_matches  # only for a refusal
+
+    names = {one.lower(): one for one in known}
+    near = [names[one] for one in get_close_matches(name[:100].lower(), names, n=3)]
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 class BrokenInvariantError(RuntimeError):

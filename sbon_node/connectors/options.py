@@ -1,13 +1,12 @@
 """Connector options given by users: maps, checked against a struct that describes each."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
 
 from sbon_node.base.validation_messages import in_plain_words
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -22,8 +21,7 @@ def read_options(kind: type[S], options: Mapping[str, Any], connector: str) -> S
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name in options:
         if name not in fields:
-            near = get_close_matches(str(name), fields, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(fields)}"
+            hint = did_you_mean(str(name), fields, f"known options: {', '.join(fields)}")
             raise SbonError("unknown-option", f"{connector} has no option {name!r}", where=f"options.{name}", hint=hint)
     for name, field in fields.items():
         if field.required and name not in options:

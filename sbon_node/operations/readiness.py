@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sbon_protocol.api.nodes import Readiness, Reason
 
-MIN_FREE_BYTES = 64 * 1024 * 1024
+MIN_FREE_BYTES = 64_000_000
 """Least free disk space of a ready node: with less, an operator's next batch may fail."""
 MIN_FREE_INODES = 1000
 

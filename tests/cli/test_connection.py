@@ -92,7 +92,7 @@ def test_rows_come_as_dicts_tables_and_frames(api: str, planned: Any) -> None:
         table = overlay.query("q1").to_arrow()
         assert table.schema == pa.schema([("x", pa.int64()), ("name", pa.string())])
         assert table.column("x").to_pylist() == [1, 2, 3]
-        assert query.to_pandas()["name"].tolist() == ["r1", "r2", "r3"]
+        assert overlay.query("q1").to_pandas()["name"].tolist() == ["r1", "r2", "r3"]
 
 
 def test_rows_in_work_are_not_acknowledged(api: str, planned: Any) -> None:
@@ -129,8 +129,10 @@ def test_a_query_that_fails_says_what_to_do(api: str, planned: Any, reason: str,
 @pytest.mark.parametrize(
     "goal_options, message",
     [
-        ({"stratgy": "opb"}, "stratgy"),
-        ({"max_delay_ms": "80ms"}, "max_delay_ms: must be a number or nothing, and is text"),
+        ({"stratgy": "opb"}, r"there is no field 'stratgy' \(did you mean strategy\?\)"),
+        ({"max_delay": "80ms"}, r"there is no field 'max_delay' \(did you mean max_delay_ms\?\)"),
+        ({"max_delay_ms": "80ms"}, "max_delay_ms: must be a number or nothing, and is text: milliseconds, 5000 for 5 s"),
+        ({"join_window_ms": "10s"}, "join_window_ms: must be a whole number or nothing, and is text: milliseconds"),
     ],
 )
 def test_wrong_arguments_are_named(api: str, node: Any, goal_options: dict[str, Any], message: str) -> None:
@@ -185,7 +187,41 @@ async def test_rows_that_a_call_which_was_given_up_had_collected_are_the_first_o
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(query.to_arrow(), 0.5)
         assert [row["x"] async for row in query] == [1, 2, 3]
-        assert [row async for row in query.tables()] == []
+
+
+@pytest.mark.parametrize("first", [lambda query: list(query), lambda query: query.to_pandas()], ids=["one by one", "at once"])
+@pytest.mark.parametrize("second", [lambda query: list(query), lambda query: query.to_pandas()], ids=["one by one", "at once"])
+def test_rows_that_have_been_taken_are_not_said_to_be_none(
+    api: str, planned: Any, first: Callable[[Any], object], second: Callable[[Any], object]
+) -> None:
+    planned.script = [[frame(1, 1), frame(2, 2), FINISHED], [FINISHED]]
+    query = connect(api).query("q1")
+    assert len(first(query)) == 2  # type: ignore[arg-type]
+    with pytest.raises(SbonError, match="the rows of this query have been taken") as refused:
+        second(query)
+    assert refused.value.code == "rows-taken"
+
+
+def test_a_query_without_rows_has_none_each_time(api: str, planned: Any) -> None:
+    planned.script = [[FINISHED], [FINISHED]]
+    query = connect(api).query("q1")
+    assert [query.to_arrow().num_rows for _ in range(2)] == [0, 0]
+
+
+async def test_a_closed_connection_says_that_it_is_closed(api: str, planned: Any) -> None:
+    planned.script = [[frame(1, 1), FINISHED], [frame(1, 1), FINISHED]]
+    with connect(api) as overlay:
+        query = overlay.query("q1")
+    async with connect_async(api) as other:
+        again = await other.query("q1")
+    calls: list[Callable[[], Any]] = [
+        *(overlay.status, lambda: overlay.sql("select 1"), query.to_pandas, lambda: list(query), query.info),
+        *(lambda: asyncio.run(other.status()), lambda: asyncio.run(again.to_arrow())),
+    ]
+    for call in calls:
+        with pytest.raises(SbonError, match=f"the connection to {api} is closed") as refused:
+            await asyncio.to_thread(call)
+        assert refused.value.code == "connection-closed"
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ def test_the_options_of_placement_reach_the_node(api: str, node: Any) -> None:
         (("--min-throughput", "10"), "--min-throughput: '10' is no rate: write 500B/s, 10kB/s or 1.5MB/s"),
         (("--min-throughput", "0kB/s"), "'0kB/s' is no rate"),
         (("--strategy", "best"), "'best' is not one of 'auto', "),
+        (("--strategy", "hybird"), "'centralized'. Did you mean hybrid?"),
+        (("--adapt", "Locl"), "Did you mean local?"),
     ],
 )
 def test_contradictory_options_are_refused_before_a_request(api: str, node: Any, flags: tuple[str, ...], said: str) -> None:

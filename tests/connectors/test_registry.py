@@ -76,6 +76,7 @@ def test_a_row_is_a_function_of_seed_and_number_alone() -> None:
         ("generator", {"columns": {"t": {"kind": "choice", "values": [1]}}}, "bad-option", "options.columns.t"),
         ("generator", {"columns": {"ts": {"kind": "timestamp", "start": "soon"}}}, "bad-option", "options.columns.ts"),
         ("file", {}, "bad-option", "options.path"),
+        ("query", {}, "bad-source", "connector"),
         ("file", {"path": "x.csv", "header": "perhaps"}, "bad-option", "options.header"),
     ],
 )
@@ -86,6 +87,16 @@ def test_bad_options_are_refused(connector: str, options: dict[str, Any], code: 
         open_source(declared(connector, **options), STREAM, ConnectorSettings()).check()
     assert caught.value.code == code
     assert caught.value.where.startswith(where)
+
+
+@pytest.mark.parametrize(
+    "connector, hint",
+    [("kafka", "known: file, tail, http, mqtt, generator, hostmetrics"), ("HTTPS", "did you mean http?")],
+)
+def test_an_unknown_connector_is_refused_with_those_that_users_attach(connector: str, hint: str) -> None:
+    with pytest.raises(SbonError, match=f"there is no connector '{connector}'") as caught:
+        open_source(declared(connector), STREAM, ConnectorSettings())
+    assert caught.value.hint == hint
 
 
 def test_every_type_of_the_catalogue_goes_through_csv(tmp_path: Path) -> None:

@@ -290,6 +290,19 @@ def test_a_departed_node_holds_no_queries(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
+def test_an_unknown_query_is_refused_with_names_of_any_node_that_are_spelt_alike(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=10))
+        await submitted(cluster, "a", None, name="large_trades")
+        for at in "abcd":
+            for typed, hint in (("LARGE_TRAEDS", "did you mean large_trades?"), ("nowhere", "see: sbon query list")):
+                with pytest.raises(SbonError, match=f"there is no query '{typed}'") as caught:
+                    await state_of(cluster, at, typed)
+                assert caught.value.hint == hint
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def from_file(path: Path) -> SourceDeclaration:
     return SourceDeclaration(stream="numbers", name="b", node="b", connector="file", options={"path": str(path)})
 

@@ -20,7 +20,7 @@ from tests.adaptation.test_draining import drain
 from tests.nodes.clusters import ask, declare, in_cluster, source_at
 
 SPREAD_S = CHANGED_S + LOOK_S + 5.0
-FULL = "0 MB are left on the disk of the data directory, a node needs 67"
+FULL = "0 MB are left on the disk of the data directory, a node needs 64"
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from sbon_protocol.errors import did_you_mean
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -24,6 +26,14 @@ class Number(click.FloatRange):
 def out_option(parameter: str, help_: str) -> Callable[[F], F]:
     """Return the option ``--out``, a file that the command writes."""
     return click.option("--out", parameter, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=help_)
+
+
+class Choice(click.Choice[str]):
+    """A choice whose refusal suggests names that are spelt alike."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        refusal, near = super().get_invalid_choice_message(value, ctx), did_you_mean(str(value), self.choices)
+        return f"{refusal} {near[:1].upper()}{near[1:]}".rstrip()
 
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from sbon.local.wide_area import cities
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.options.types import Number
+from sbon_cli.options.types import Choice, Number
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
 from sbon_lab.commands.arriving import Row, arriving, show_rows
@@ -332,7 +332,7 @@ def readers(frames: int, seed: int, json_: bool) -> None:
 @suite_queries_option("--queries", "names", "all by default but those that only Spark computes")
 @click.option(
     "--strategy",
-    type=click.Choice([AUTO, *STRATEGY_NAMES]),
+    type=Choice([AUTO, *STRATEGY_NAMES]),
     default=DEFAULT_STRATEGY,
     show_default=True,
     metavar="NAME",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.options.types import Number
+from sbon_cli.options.types import Choice, Number
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_lab.commands import adaptation, growth, live, placement
@@ -91,9 +91,7 @@ def estimates(queries: tuple[str, ...], sample_rows: int, operators: bool, seed:
 
 @click.command("strategies-live")
 @worlds_options(minutes=5.0)
-@repeated(
-    "--strategy", "strategies", click.Choice([AUTO, *STRATEGY_NAMES]), "A strategy, repeated; all by default.", metavar="NAME"
-)
+@repeated("--strategy", "strategies", Choice([AUTO, *STRATEGY_NAMES]), "A strategy, repeated; all by default.", metavar="NAME")
 @repeated(
     "--adapt",
     "adaptations",

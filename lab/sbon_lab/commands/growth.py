@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sbon_cli.options.types import Number
+from sbon_cli.options.types import Choice, Number
 from sbon_cli.terminal.output import reports_errors
 from sbon_lab.commands.options import placement_options, repeated
 from sbon_lab.commands.placement import run_experiment
@@ -38,7 +38,7 @@ def nes(out: Path | None, json_: bool, sources: tuple[int, ...], iterations: tup
 @repeated(
     "--strategy",
     "strategies",
-    click.Choice(STRATEGY_NAMES),
+    Choice(STRATEGY_NAMES),
     "A strategy, repeated; hybrid and relaxation by default.",
     metavar="NAME",
 )

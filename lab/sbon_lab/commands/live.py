@@ -20,6 +20,7 @@ from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import WideArea, load_wide_area
 from sbon.model import QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
+from sbon_cli.options.types import Choice
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors, say
 from sbon_lab.commands.options import area_file_option, repeated, suite_queries_option
 from sbon_protocol.api import queries
@@ -46,7 +47,7 @@ IN_EXPERIMENTS_ALONE = ("ip-multicast",)
 @repeated(
     "--strategy",
     "strategies",
-    click.Choice(STRATEGY_NAMES),
+    Choice(STRATEGY_NAMES),
     "A strategy, repeated; all but ip-multicast by default.",
     metavar="NAME",
 )

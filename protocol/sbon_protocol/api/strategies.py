@@ -3,14 +3,13 @@
 ``sbon_node/papers/table.py`` has the strategies themselves.
 """
 
-import difflib
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from sbon_protocol.api.shown import Shown
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +77,7 @@ def check_strategy(name: str) -> None:
     known = (AUTO, *STRATEGY_NAMES)
     if name in known:
         return
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"{f'did you mean {near[0]}? ' if near else ''}there are {', '.join(known)}"
+    hint = f"{did_you_mean(name, known)} there are {', '.join(known)}".lstrip()
     raise SbonError("unknown-strategy", f"there is no strategy {name!r}", where="strategy", hint=hint)
 
 

@@ -6,13 +6,12 @@ level of its own. Nothing survives a restart; ``log.level`` is a node's initial 
 
 import logging
 import sys
-from difflib import get_close_matches
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 NOTHING = logging.CRITICAL + 1
@@ -113,6 +112,5 @@ def _is_ours(name: str) -> bool:
 def _check(name: str) -> None:
     known = [one for one in sys.modules if _is_ours(one)] if _is_ours(name) else list(logging.root.manager.loggerDict)
     if name not in known:
-        near = get_close_matches(name, known, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "for example sbon_node.net, sbon_node.engine, asyncio"
+        hint = did_you_mean(name, known, "for example sbon_node.net, sbon_node.engine, asyncio")
         raise SbonError("unknown-logger", f"nothing logs as {name!r}", where="loggers", hint=hint)

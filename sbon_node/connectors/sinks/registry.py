@@ -21,7 +21,7 @@ from sbon_node.connectors.sinks.postgres_options import PostgresOptions, check_p
 from sbon_node.connectors.sinks.results import STREAM, StreamSinkOptions
 from sbon_node.connectors.sinks.stream import check_stream_sink, open_stream_sink, withdraw_stream_sink
 from sbon_protocol.api.delivery import FOLLOW as FOLLOW
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,7 @@ def _read(kind: str, options: Mapping[str, Any]) -> tuple[SinkConnector, msgspec
 def _named(kind: str) -> SinkConnector:
     connector = SINKS.get(kind) or installed.installed(installed.SINKS, kind, SinkConnector)
     if connector is None:
-        known = ", ".join([FOLLOW, *SINKS, *installed.names(installed.SINKS)])
-        raise SbonError("unknown-sink", f"there is no sink {kind!r}", where="sink.kind", hint=f"known: {known}")
+        known = [FOLLOW, *SINKS, *installed.names(installed.SINKS)]
+        hint = did_you_mean(kind, known, f"known: {', '.join(known)}")
+        raise SbonError("unknown-sink", f"there is no sink {kind!r}", where="sink.kind", hint=hint)
     return connector

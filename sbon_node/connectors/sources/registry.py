@@ -22,7 +22,7 @@ from sbon_node.connectors.sources.result import QUERY, ResultOptions, ResultSour
 from sbon_node.connectors.sources.tail import TailOptions, TailSource
 from sbon_node.model.schema import to_arrow
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,7 @@ def check_moves(name: str) -> None:
 def _connector(name: str) -> Connector:
     connector = SOURCES.get(name) or installed.installed(installed.SOURCES, name, Connector)
     if connector is None:
-        known = ", ".join([*SOURCES, *installed.names(installed.SOURCES)])
-        raise SbonError("unknown-connector", f"there is no connector {name!r}", where="connector", hint=f"known: {known}")
+        known = [*(one for one in SOURCES if one != QUERY), *installed.names(installed.SOURCES)]  # users attach no result
+        hint = did_you_mean(name, known, f"known: {', '.join(known)}")
+        raise SbonError("unknown-connector", f"there is no connector {name!r}", where="connector", hint=hint)
     return connector

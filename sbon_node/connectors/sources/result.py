@@ -41,7 +41,7 @@ def check_not_result(entry: CatalogEntry) -> None:
 class ResultOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the source ``query``."""
 
-    query: Annotated[str, Meta(min_length=1, max_length=80)]
+    query: Annotated[str, Meta(max_length=80)] = ""
     """uid of the query whose result the stream is"""
 
 

@@ -1,14 +1,13 @@
 """Members as other packages see them."""
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 
 import msgspec
 
 from sbon_node.net.transport import Address
 from sbon_node.overlay.membership.table import Change
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 from sbon_protocol.messages import Member, NodeMeta
 
 Listener = Callable[[str, Change], None]
@@ -48,6 +47,6 @@ def view_of(member: Member, coordinate: Coordinate | None, rtt_ms: float | None)
 
 def unknown_node(name: str, names: Iterable[str], where: str = "node") -> SbonError:
     """Return the error for an unknown name, with names that are spelt alike; ``where`` says what it was to be the node of."""
-    near = get_close_matches(name, names, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "see: sbon members"
-    return SbonError("unknown-node", f"there is no node {name!r}", where=where, hint=hint)
+    return SbonError(
+        "unknown-node", f"there is no node {name!r}", where=where, hint=did_you_mean(name, names, "see: sbon members")
+    )

@@ -21,7 +21,7 @@ from sbon_protocol.api.states.query_states import LIVE, QueryState
 from sbon_protocol.api.usage import QueryUsage
 from sbon_protocol.calls import CheckQueries, ListQueries, QueriesChecked, QueryDescription, QueryRecords, ShowQuery, StopQuery
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.errors import ProtocolError, SbonError, did_you_mean
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class QueryLookup:
         for uid, components in (await self._orphans(answers)).items():
             if query in (uid, name_of(uid)):
                 return self._without_acceptors(components, answered_nodes, lost=lost)
-        raise self._not_found(query, answers)
+        raise await self._not_found(query, answers)
 
     def _without_acceptors(self, components: list[ForeignComponent], answered: frozenset[str], *, lost: bool) -> Kept:
         """Return the acceptors of a query whose record is lost, for its end; raise why it cannot be asked for otherwise."""
@@ -181,10 +181,12 @@ class QueryLookup:
         hint = f"end them with: sbon query stop {name_of(uid)}; then submit the query again"
         raise SbonError("record-lost", message, where="query", hint=hint)
 
-    def _not_found(self, query: str, answers: list[Answer]) -> SbonError:
+    async def _not_found(self, query: str, answers: list[Answer]) -> SbonError:
         unanswered = self._unanswered(answers)
         if not unanswered:
-            return SbonError("unknown-query", f"there is no query {query!r}", where="query", hint="see: sbon query list")
+            known = {info.id for answer in await self._ask_all() for info in answer.queries or ()}
+            hint = did_you_mean(query, known, "see: sbon query list")
+            return SbonError("unknown-query", f"there is no query {query!r}", where="query", hint=hint)
         message = (
             f"no node that answers has the query {query!r}; no answer from {', '.join(map(str, unanswered))}: it may be there"
         )

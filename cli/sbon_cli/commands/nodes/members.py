@@ -11,7 +11,7 @@ from sbon import SbonError
 from sbon.model import DrainStep, MemberInfo, NodeCapacity, NodeDrained, NodeStatus, PairInfo, RttRequest
 from sbon_cli.client import Client
 from sbon_cli.options.names import NODE
-from sbon_cli.options.types import milliseconds_of
+from sbon_cli.options.types import Choice, milliseconds_of
 from sbon_cli.terminal.exit_codes import EXIT_REFUSED
 from sbon_cli.terminal.output import asks_node, bytes_text, cell_text, counted, err, print_json, print_table, reports_errors, tell
 
@@ -26,7 +26,7 @@ STATES = ("alive", "suspect", "away", "dead", "left")
     metavar="DURATION",
     help="Only nodes within this round-trip time of --near, by default of the node asked: 30ms, 0.5s.",
 )
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only nodes in this state; may be repeated.")
+@click.option("--state", "states", multiple=True, type=Choice(STATES), help="Only nodes in this state; may be repeated.")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Only nodes with this tag; may be repeated.")
 @asks_node
 def members(api: str, near: str, within: float | None, states: tuple[str, ...], tags: tuple[str, ...], json_: bool) -> None:

@@ -19,6 +19,7 @@ from sbon_cli.commands.queries.rows import follow_to_the_end, tied
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.names import LIVE_QUERY, NODE, QUERY
 from sbon_cli.options.suggestions import SuggestingGroup
+from sbon_cli.options.types import Choice
 from sbon_cli.terminal.output import (
     asks_node,
     bytes_text,
@@ -51,7 +52,7 @@ def query() -> None:
     "--state",
     "states_",
     multiple=True,
-    type=click.Choice(get_args(QueryState)),
+    type=Choice(get_args(QueryState)),
     help="Only queries in this state; may be repeated.",
 )
 @asks_node

@@ -9,7 +9,7 @@ import click
 
 from sbon import SbonError
 from sbon_cli.options.names import NODE
-from sbon_cli.options.types import milliseconds_of
+from sbon_cli.options.types import Choice, milliseconds_of
 from sbon_protocol.api.adaptation import Adapt
 from sbon_protocol.api.durability import Durability
 from sbon_protocol.api.operators import OnError, StateChoice
@@ -47,7 +47,7 @@ def _objective(context: click.Context, parameter: click.Parameter, value: str) -
 
 
 def _choice(*names: str, of: Any, help_: str, **more: Any) -> Decorator:
-    return click.option(*names, type=click.Choice(get_args(of)), help=help_, **more)
+    return click.option(*names, type=Choice(get_args(of)), help=help_, **more)
 
 
 def _read(flag: str, name: str, read: Callable[[str, str], float], metavar: str, help_: str) -> Decorator:
@@ -61,7 +61,7 @@ def _read(flag: str, name: str, read: Callable[[str, str], float], metavar: str,
 
 strategy_option = click.option(
     "--strategy",
-    type=click.Choice([AUTO, *STRATEGY_NAMES]),
+    type=Choice([AUTO, *STRATEGY_NAMES]),
     default=DEFAULT_STRATEGY,
     show_default=True,
     metavar="NAME",

@@ -1,6 +1,5 @@
 """Reader from a user's SQL to relations: resolves names by the catalogue and refuses unsupported SQL."""
 
-import difflib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -41,7 +40,7 @@ from sbon_node.planning.sql.syntax.dialect import begin_of, call_name, error_at,
 from sbon_node.planning.sql.syntax.lexical import RESERVED, Token, refusal, scan
 from sbon_node.planning.sql.syntax.shape import check_alias, check_clauses, check_relation, instead_of, one_query, respell
 from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 _KINDS: dict[tuple[str, str], JoinKind] = {
     ("", ""): "inner", ("", "INNER"): "inner", ("", "CROSS"): "inner", ("LEFT", ""): "left", ("LEFT", "OUTER"): "left",
@@ -278,14 +277,9 @@ class _Reader:
             raise error_at("no-sources", f"the stream {name!r} has no sources", self._clean, table, hint=hint)
         if entry is not None:
             return entry
-        near = difflib.get_close_matches(table.name.lower(), sorted({*streams, *ctes}), n=3, cutoff=0.6)
-        if near:
-            hint = f"did you mean {' or '.join(near)}?"
-        elif streams:
-            known = sorted(streams)
-            hint = f"there are {', '.join(known[:8])}{' ...' if len(known) > 8 else ''}"
-        else:
-            hint = "there are no streams yet: sbon stream create"
+        known = sorted(streams)
+        hint = f"there are {', '.join(known[:8])}{' ...' if len(known) > 8 else ''}"
+        hint = did_you_mean(table.name, {*streams, *ctes}, hint if known else "there are no streams yet: sbon stream create")
         raise error_at("unknown-stream", f"there is no stream {table.name!r}", self._clean, table, hint=hint)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +23,7 @@ from sbon_node.planning.sql.relations.logical import (
 )
 from sbon_node.planning.sql.rewrite.event_time import lags_ms
 from sbon_node.planning.sql.syntax.dialect import call_name, error_at
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +117,9 @@ class Scope:
         if alias and alias not in self.offered:
             return self._unknown_alias(reference)
         names = [name for key, offered in self.offered.items() if alias in ("", key) for name in offered]
-        near = difflib.get_close_matches(reference.name.lower(), sorted(names), n=3, cutoff=0.6)
         shown = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
         owner = alias or " and ".join(self.offered)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"{owner} has {shown}"
+        hint = did_you_mean(reference.name, names, f"{owner} has {shown}")
         ends = [f"{reference.name.lower()}_{end}" for end in ("start", "end")]
         if set(ends) <= set(names):
             unnamed = " or ".join(WINDOW_COLUMNS)
