@@ -19,7 +19,7 @@ from sbon_protocol.base import Call
 from sbon_protocol.calls import CALLS, AskNode, NodeAnswer, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.zones import PlacedOperators
+from sbon_protocol.papers.sand import PlacedOperators
 
 T = TypeVar("T")
 

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_protocol import measuring, moving, zones
+from sbon_protocol import measuring, moving
 from sbon_protocol.base import Call, Count, Line, Message, Milliseconds, Names, Quantity
 from sbon_protocol.messages import Member
+from sbon_protocol.papers import sand
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 
@@ -639,11 +640,11 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "share-operator": (ShareOperator, OperatorShared),
     "weigh-joint-move": (moving.WeighJointMove, moving.JointSide),
     "move-jointly": (moving.MoveJointly, moving.OperatorMove),
-    "add-subtree": (zones.AddSubtree, None),
-    "operator-mapped": (zones.OperatorMapped, zones.PlacedOperators),
-    "map-operator": (zones.MapOperator, zones.PlacedOperators),
-    "invalidate-map": (zones.InvalidateMap, None),
-    "operator-remapped": (zones.OperatorRemapped, zones.PlacedOperators),
+    "add-subtree": (sand.AddSubtree, None),
+    "operator-mapped": (sand.OperatorMapped, sand.PlacedOperators),
+    "map-operator": (sand.MapOperator, sand.PlacedOperators),
+    "invalidate-map": (sand.InvalidateMap, None),
+    "operator-remapped": (sand.OperatorRemapped, sand.PlacedOperators),
 }
 """Request and reply types by method name."""
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sbon_protocol.ants import Ant
 from sbon_protocol.codec import check_finite, decode, encode
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Ack, Coordinate, CoordinateUpdate, Gossip, Member, Packet, Ping, Rumour, StateUpdate
+from sbon_protocol.papers.ants import Ant
 from sbon_protocol.version import OLDEST_VERSION, VERSION
 
 MAX_DATAGRAM_BYTES = 1200

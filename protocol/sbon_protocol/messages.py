@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sbon_protocol.ants import Ant
 from sbon_protocol.base import Count, Host, Line, Message, Milliseconds, Name, Port, Quantity, Tag, Text
+from sbon_protocol.papers.ants import Ant
 
 
 class Endpoint(Message, frozen=True):

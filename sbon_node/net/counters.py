@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import structlog
 
 from sbon_protocol import datagram
-from sbon_protocol.ants import Ant
 from sbon_protocol.messages import Frame, Gossip, Shared
+from sbon_protocol.papers.ants import Ant
 
 Carrier = Literal["datagram", "frame"]
 Direction = Literal["sent", "received"]

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sbon_protocol import ants, base, calls, codec, measuring, messages, moving, zones
+from sbon_protocol import base, calls, codec, measuring, messages, moving
 from sbon_protocol.base import Message
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, fill, kind_of, pack, unpack
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame
 from sbon_protocol.messages import Frame, Gossip, Member, Packet
+from sbon_protocol.papers import ants, sand
 from sbon_protocol.version import VERSION
 from tests.examples_drawn import examples
 from tests.protocol.reading import frames_in
@@ -32,7 +33,7 @@ checked = settings(
 
 TYPES: list[type[Message]] = [
     member
-    for module in (messages, calls, measuring, moving, zones, ants)
+    for module in (messages, calls, measuring, moving, sand, ants)
     for member in vars(module).values()
     if inspect.isclass(member) and issubclass(member, Message) and member not in (Message, base.Call)
 ]

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from sbon_protocol import ants, base, calls, codec, datagram, errors, frames, measuring, messages, moving, version, zones
+from sbon_protocol import base, calls, codec, datagram, errors, frames, measuring, messages, moving, version
+from sbon_protocol.papers import ants, sand
 
 SPEC = Path(__file__).parents[2] / "protocol" / "SPEC.md"
 
@@ -39,7 +40,7 @@ ALIASES = {
 def all_messages() -> dict[str, type[base.Message]]:
     """Every message of the protocol, by its name."""
     found = {}
-    for module in (base, messages, calls, measuring, moving, zones, ants):
+    for module in (base, messages, calls, measuring, moving, sand, ants):
         for name, member in vars(module).items():
             if inspect.isclass(member) and issubclass(member, base.Message) and member.__module__ == module.__name__:
                 found[name] = member

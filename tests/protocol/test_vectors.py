@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_protocol import ants, base, calls, codec, datagram, frames, measuring, messages, moving, zones
+from sbon_protocol import base, calls, codec, datagram, frames, measuring, messages, moving
 from sbon_protocol.errors import ProtocolError
+from sbon_protocol.papers import ants, sand
 from sbon_protocol.version import VERSION
 from tests.protocol.reading import frames_in
 
@@ -22,7 +23,7 @@ REFUSED = sorted((VECTORS / "refused").glob("*.json"))
 
 MESSAGES: dict[str, type[base.Message]] = {
     name: member
-    for module in (messages, calls, measuring, moving, zones, ants)
+    for module in (messages, calls, measuring, moving, sand, ants)
     for name, member in vars(module).items()
     if inspect.isclass(member) and issubclass(member, base.Message) and member not in (base.Message, base.Call)
 }

@@ -11,7 +11,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import BY_HOSTS, Profile, Registered, Strategy
 from sbon_node.placing import LiveNetworkView, send_to_coordinator
 from sbon_protocol.base import Call
-from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
+from sbon_protocol.papers.sand import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
 NEXT_OWNER = "the next owner of the zone replaces a coordinator; else as for the others"
 STRANGERS = ""

@@ -17,7 +17,7 @@ from sbon_node.placement.model.queueing import Server
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.zones import PlacedOperators
+from sbon_protocol.papers.sand import PlacedOperators
 
 Point = tuple[float, ...]
 """Coordinates in the latency dimensions of the cost space; milliseconds."""
@@ -53,7 +53,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sent(NamedTuple):
-    """A message to a coordinator (:mod:`sbon_protocol.zones`) and the node it goes to."""
+    """A message to a coordinator (:mod:`sbon_protocol.papers.sand`) and the node it goes to."""
 
     node: str
     message: Call

@@ -17,7 +17,8 @@ from sbon_node.papers.ants.network.service import MAX_BOOKINGS, Enforcing
 from sbon_node.papers.ants.network.walk import Walk
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service
-from sbon_protocol.ants import (
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.papers.ants import (
     AntChain,
     AntSite,
     AntTask,
@@ -29,7 +30,6 @@ from sbon_protocol.ants import (
     ScoutReturn,
     WithdrawAnt,
 )
-from sbon_protocol.api.operators import Needs
 from tests.protocol.test_codec_properties import message_of
 
 NAMES = st.sampled_from(["s", "m", "n", "d"])

@@ -23,10 +23,10 @@ from sbon_node.papers.ants.network.walk import Walk
 from sbon_node.papers.ants.network.wire import on_wire
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.queueing import Server, Service
-from sbon_protocol.ants import AntSite, ScoutAnt, ScoutReturn
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import QueryInfo
+from sbon_protocol.papers.ants import AntSite, ScoutAnt, ScoutReturn
 from tests.nodes.clusters import ask, declare, in_cluster, in_warm_cluster, source_at, state_of, submitted, uid_of
 
 PLACES = {"a": (0.0, 0.0), "m": (40.0, 0.0), "d": (80.0, 0.0), "g": (40.0, 60.0), "f": (0.0, 100.0)}

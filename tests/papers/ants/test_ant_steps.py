@@ -18,7 +18,10 @@ from sbon_node.papers.ants.network.walk import Send, Trail, Trails, Walk
 from sbon_node.papers.ants.network.wire import chain_of, load_of, on_wire, state_of
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service
-from sbon_protocol.ants import (
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
+from sbon_protocol.messages import Endpoint, Member
+from sbon_protocol.papers.ants import (
     AntSite,
     CellState,
     EnforceAnt,
@@ -29,9 +32,6 @@ from sbon_protocol.ants import (
     ScoutReturn,
     WithdrawAnt,
 )
-from sbon_protocol.api.operators import Needs
-from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Endpoint, Member
 
 PLACES = {"s": 0.0, "m": 10.0, "n": 15.0, "d": 20.0}
 """The node under test is m; its neighbours are the others."""

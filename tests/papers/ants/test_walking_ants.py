@@ -28,10 +28,10 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placing import LiveNetworkView
-from sbon_protocol.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.errors import SbonError
+from sbon_protocol.papers.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt
 from tests.nodes.clusters import ask, in_warm_cluster
 
 RNG = random.Random(3)

@@ -17,7 +17,7 @@ from sbon_node.papers.sand.algorithm.coordinators import Coordinators, Kept
 from sbon_node.papers.sand.algorithm.strategies import RULES, by_convex
 from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.zones import (
+from sbon_protocol.papers.sand import (
     AddSubtree,
     InvalidateMap,
     MapOperator,

@@ -17,7 +17,7 @@ from sbon_node.papers.sand.plug_in import Sand
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.calls import CALLS
 from sbon_protocol.errors import SbonError
-from sbon_protocol.zones import AddSubtree, MapOperator, OperatorPlace, PlacedOperators
+from sbon_protocol.papers.sand import AddSubtree, MapOperator, OperatorPlace, PlacedOperators
 from tests.nodes.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.nodes.test_moved_operators import WINDOWS
 

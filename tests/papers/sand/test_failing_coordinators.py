@@ -16,7 +16,7 @@ from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.zones import (
+from sbon_protocol.papers.sand import (
     MapOperator,
     OperatorPlace,
     PlacedOperators,

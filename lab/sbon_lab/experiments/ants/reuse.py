@@ -17,7 +17,7 @@ from sbon_lab.experiments.harness.network_model import number_of
 from sbon_lab.experiments.harness.trials import Dump
 from sbon_node.papers.ants.algorithm.chain import Chain, Running
 from sbon_node.papers.ants.algorithm.scouting import rows_of
-from sbon_protocol.ants import MAX_RUNNING
+from sbon_protocol.papers.ants import MAX_RUNNING
 
 NEVER, WEIGHED, LATE, ALWAYS = "own tasks alone", "weighed", "weighed with the way up to it", "the nearest always"
 KINDS = (NEVER, WEIGHED, LATE, ALWAYS)

@@ -13,7 +13,7 @@ from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.frames import LENGTH_BYTES, decode_frame, encode_frame
 from sbon_protocol.messages import Failure, Frame, Request, Response
-from sbon_protocol.zones import PlacedOperators
+from sbon_protocol.papers.sand import PlacedOperators
 
 
 class CoordinatorNetwork:

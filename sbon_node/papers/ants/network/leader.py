@@ -24,10 +24,19 @@ from sbon_node.placement.model.queueing import MAX_LOAD
 from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
-from sbon_protocol.ants import MAX_TASKS, EnforceAnt, EnforceReturn, RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, WithdrawAnt
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.errors import SbonError
+from sbon_protocol.papers.ants import (
+    MAX_TASKS,
+    EnforceAnt,
+    EnforceReturn,
+    RouteAnt,
+    RouteReturn,
+    ScoutAnt,
+    ScoutReturn,
+    WithdrawAnt,
+)
 
 log = structlog.get_logger()
 

@@ -21,10 +21,10 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import AUTO, Strategy
 from sbon_node.placing import LiveNetworkView
 from sbon_node.queries.submitting.reuse import Choice, EqualOperators, Reuse, with_shared
-from sbon_protocol.ants import MAX_RUNNING, MAX_TASKS
 from sbon_protocol.api.adaptation import ANTS, Adapt
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import QuerySpec
+from sbon_protocol.papers.ants import MAX_RUNNING, MAX_TASKS
 
 
 class RunningOperator(NamedTuple):

@@ -26,7 +26,10 @@ from sbon_node.papers.ants.network.wire import are_whole, chain_of, needs_of, si
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.network_view import UNKNOWN_MS
 from sbon_node.placement.model.queueing import Flow, Server
-from sbon_protocol.ants import (
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
+from sbon_protocol.messages import Endpoint
+from sbon_protocol.papers.ants import (
     Ant,
     CellState,
     EnforceAnt,
@@ -37,9 +40,6 @@ from sbon_protocol.ants import (
     ScoutReturn,
     WithdrawAnt,
 )
-from sbon_protocol.api.operators import Needs
-from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Endpoint
 
 ROUND_BITS = 62
 MAX_SENDERS = 4096

@@ -18,7 +18,7 @@ from sbon_node.papers.ants.algorithm.routing import RoutingAnt
 from sbon_node.papers.ants.algorithm.scouting import PathLatency, ScoutingAnt
 from sbon_node.papers.ants.network.wire import are_whole, chain_of, load_of, site_of, sites_on_wire, state_of
 from sbon_node.papers.ants.settings import AntSettings
-from sbon_protocol.ants import AntSite, RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, ServerState
+from sbon_protocol.papers.ants import AntSite, RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, ServerState
 
 LEAST_SHARE = 0.5
 """Least plausible share of the known latency to a destination that a trip there may take; a shorter one counts as this."""

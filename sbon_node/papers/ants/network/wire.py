@@ -9,8 +9,8 @@ from sbon_node.papers.ants.algorithm.cell import ServerLoad
 from sbon_node.papers.ants.algorithm.chain import Chain, Running, Task
 from sbon_node.papers.ants.algorithm.scouting import Site
 from sbon_node.placement.model.queueing import Floats, Service, Traffic, waiting_ms
-from sbon_protocol.ants import MAX_REFUSED, MAX_RUNNING, MAX_TASKS, AntChain, AntRunning, AntSite, AntTask, ServerState
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.papers.ants import MAX_REFUSED, MAX_RUNNING, MAX_TASKS, AntChain, AntRunning, AntSite, AntTask, ServerState
 
 MOST = 1e15
 """Largest number on the wire."""

@@ -31,7 +31,7 @@ from sbon_node.placement.solvers.exact import repaired
 from sbon_node.placement.strategies.sbon.baselines import consumer_of
 from sbon_protocol.api.placement import Assignment, Placement
 from sbon_protocol.errors import SbonError
-from sbon_protocol.zones import (
+from sbon_protocol.papers.sand import (
     MAX_TOLD_PAIRS,
     MAX_VERTICES,
     AddSubtree,

@@ -22,7 +22,7 @@ from sbon_node.papers.sand.algorithm.configurations import Bools, Configurations
 from sbon_node.placement.model.instance import Floats
 from sbon_node.placement.model.network_view import Sent
 from sbon_protocol.errors import SbonError
-from sbon_protocol.zones import (
+from sbon_protocol.papers.sand import (
     AddSubtree,
     InvalidateMap,
     MapOperator,

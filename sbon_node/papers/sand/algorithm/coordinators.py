@@ -24,7 +24,7 @@ from sbon_node.placement.model.network_view import NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
+from sbon_protocol.papers.sand import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
 Send = Callable[[str, Call, float], Awaitable[PlacedOperators | None]]
 """Function that sends a message to a node, waits for so many seconds at most, and returns the answer."""

@@ -32,7 +32,7 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sbon.baselines import consumer_of
 from sbon_protocol.api.placement import Placement
-from sbon_protocol.zones import ZoneVertex
+from sbon_protocol.papers.sand import ZoneVertex
 
 K = 10
 """Locations of the convex set considered for an operator; the paper gives no number."""

@@ -1,0 +1,1 @@
+"""Messages that papers add, a file each."""
