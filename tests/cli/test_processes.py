@@ -77,6 +77,7 @@ def last_error(result: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize("flag", ["--port", "--api-port"])
 def test_a_port_in_use_is_one_line_and_code_2(tmp_path: Path, flag: str) -> None:
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier test may not have ended yet
         taken.bind((own_host(), int(PORTS[flag])))
         taken.listen()
         result = node("--data-dir", str(tmp_path / "d"), *chain.from_iterable(PORTS.items()))
