@@ -84,7 +84,7 @@ def _end_without_output(error: OSError) -> NoReturn:
     from sbon_cli.terminal.output import complain
 
     abandon_output()
-    complain(SbonError("not-written", f"cannot be written: {error.strerror}", where="standard output"))
+    complain(SbonError("not-written", f"cannot be written: {error.strerror}", where=error.filename or "standard output"))
     sys.exit(EXIT_REFUSED)
 
 

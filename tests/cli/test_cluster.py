@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from sbon.local.cluster import LocalCluster
 from sbon.local.wide_area import CITIES, WideArea, cities, great_circle_km, load_wide_area, of_mapping
 from sbon_lab.experiments.coordinates.rtt_matrix import TRUTHS
 from sbon_protocol.errors import SbonError
+from tests.cli.commands import run
 from tests.measured import measured
 
 
@@ -37,6 +40,16 @@ def test_a_matrix_is_read_from_numpy(tmp_path: Path) -> None:
     area = load_wide_area(tmp_path / "m.npz")
     assert area.names == ("s-o-paulo", "oslo", "oslo.2")
     assert area.rtt_ms == ((0.0, 20.0, 4.0), (12.0, 0.0, 7.0), (4.0, 7.0, 0.0))
+
+
+def test_a_cluster_on_a_full_disk_is_refused_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_bytes(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    result = run("http://127.0.0.1:1", "cluster", "up", "-n", "2", "--latency", "cities", "--dir", str(tmp_path / "c"))
+    assert result.exit_code == 2
+    assert f"{tmp_path}/c/emulation.json: cannot be written: No space left on device" in result.stderr
 
 
 def test_the_sites_chosen_of_a_large_matrix_are_as_far_apart_as_it_says(tmp_path: Path) -> None:

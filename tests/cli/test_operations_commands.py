@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -196,6 +198,11 @@ def test_a_dump_holds_what_the_node_tells_and_hides_secrets(
 def test_a_dump_that_cannot_be_written_or_had_says_so(api: str, tmp_path: Path) -> None:
     assert run(api, "debug", "dump", "--out", str(tmp_path / "no" / "x.tar.gz")).exit_code == 1
     assert run(f"http://{own_host(9)}:1", "debug", "dump", "--out", str(tmp_path / "x.tar.gz")).exit_code == 3
+    without_room = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-m", "sbon_cli.main", "--node", api)
+    for command in (("debug", "dump"), ("map",)):
+        path = tmp_path / ("x.tar.gz" if command == ("debug", "dump") else "x.svg")
+        done = subprocess.run([*without_room, *command, "--out", str(path)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.splitlines()[0]) == (1, f"error: {path}: cannot be written: File too large")
     assert os.listdir(tmp_path) == []
 
 

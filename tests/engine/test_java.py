@@ -69,3 +69,6 @@ def test_an_archive_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypat
     assert refusal.value.code == "archive-failed"
     assert "the JVM ended with code 1" in str(refusal.value)
     assert [path.name for path in (tmp_path / "archives").iterdir()] == ["archives.lock"]
+    (tmp_path / "file").touch()
+    with pytest.raises(SbonError, match="cannot be used: Not a directory"):
+        make_archive(EngineSettings(archive=str(tmp_path / "file" / "archives")))

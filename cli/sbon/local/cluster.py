@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 
 from sbon_protocol.errors import SbonError
 
-from .node import API_PORT, PORT, LocalNode, make_private
+from .node import API_PORT, PORT, LocalNode, make_private, write_private
 from .processes import end_all
 from .wide_area import WideArea, cities, load_wide_area, of_mapping
 
@@ -190,7 +190,6 @@ class LocalCluster:
 
     def _write_emulation(self) -> None:
         assert self._area is not None
-        path = self.folder / EMULATION
         content = {
             "sites": {node.host: node.name for node in self.nodes},
             "names": [node.name for node in self.nodes],
@@ -198,10 +197,7 @@ class LocalCluster:
             "cuts": self._cuts,
             "load_per_core": self._loads,
         }
-        written = path.with_suffix(".new")
-        written.write_text(json.dumps(content), encoding="utf-8")
-        written.chmod(0o600)
-        written.replace(path)
+        write_private(self.folder / EMULATION, json.dumps(content).encode())
 
 
 def _placed(nodes: int | Sequence[str], latency: Latency) -> tuple[WideArea | None, tuple[str, ...]]:

@@ -168,6 +168,17 @@ class LocalNode:
         self.wait_ready(timeout_s)
 
 
+def write_private(file: Path, content: bytes) -> None:
+    """Replace the file as a whole, readable only by its user; raise ``data-dir`` on failure."""
+    new = file.with_name(f"{file.name}.new")
+    try:
+        new.write_bytes(content)
+        new.chmod(0o600)
+        new.replace(file)
+    except OSError as error:
+        raise SbonError("data-dir", f"cannot be written: {error.strerror}", where=str(file)) from error
+
+
 def make_private(folder: Path) -> None:
     """Create the folder, or remove others' permissions from an existing folder. Raises ``OSError``."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

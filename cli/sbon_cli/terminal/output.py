@@ -4,8 +4,10 @@ Results go to stdout, everything else (progress, hints, errors) to stderr, so th
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import click
@@ -66,6 +68,18 @@ def _of_command(hint: str) -> str:
     """Return the hint, with the running command's help in place of the API's."""
     context = click.get_current_context(silent=True)
     return f"see {context.command_path} --help" if hint == API_HINT and context is not None else hint
+
+
+@contextmanager
+def written(file: Path) -> Iterator[None]:
+    """Raise :class:`SbonError` ``not-written`` where a file cannot be written; no part of it stays."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and file.is_file():  # It was opened, and is no device.
+            file.unlink(missing_ok=True)
+        hint = "name another with --out"
+        raise SbonError("not-written", f"cannot be written: {error.strerror}", where=str(file), hint=hint) from error
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:

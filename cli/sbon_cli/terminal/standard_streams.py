@@ -15,8 +15,8 @@ def open_closed_streams() -> None:
 
 
 def is_of_output(error: OSError) -> bool:
-    """Whether the error is from writing results; errors of files bear a name."""
-    return error.filename is None and error.errno in _UNWRITABLE
+    """Whether results cannot be written, or the file that the error names."""
+    return error.errno in _UNWRITABLE
 
 
 def abandon_output() -> None:

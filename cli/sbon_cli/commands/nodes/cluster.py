@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from sbon import SbonError, endpoints
 from sbon.client import Client
 from sbon.local.cluster import EMULATION, STATE, LocalCluster
-from sbon.local.node import LocalNode
+from sbon.local.node import LocalNode, write_private
 from sbon.local.processes import end_all
 from sbon_cli.commands.nodes.config import flags_of
 from sbon_cli.commands.nodes.members import health
@@ -268,10 +268,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
-        temporary = folder / (STATE + ".new")
-        temporary.write_bytes(msgspec.json.encode(self))
-        temporary.chmod(0o600)
-        temporary.replace(folder / STATE)
+        write_private(folder / STATE, msgspec.json.encode(self))
 
 
 def state_in(folder: Path) -> ClusterState | None:

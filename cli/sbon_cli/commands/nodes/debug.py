@@ -15,7 +15,7 @@ import msgspec
 from sbon import SbonError
 from sbon_cli.client import Client
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import asks_node, err, print_table, reports_errors, tell
+from sbon_cli.terminal.output import asks_node, err, print_table, reports_errors, tell, written
 from sbon_node.base.logging.levels import LEVELS, Level, LogLevels
 from sbon_node.base.redaction import redacted
 from sbon_protocol.api.nodes import Resources
@@ -147,16 +147,11 @@ def _json(value: Any) -> bytes:
 
 def _write(path: Path, folder: str, files: dict[str, bytes]) -> None:
     """Write the file completely or not at all, readable only by its user."""
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w:gz") as archive:
-        for name, content in sorted(files.items()):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in sorted(files.items()):
             entry = tarfile.TarInfo(f"{folder}/{name}")
-            entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
-            archive.addfile(entry, io.BytesIO(content))
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(written.getvalue())
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        raise SbonError("bad-output", message, where=str(path), hint="name another with --out") from error
+            entry.size, entry.mtime, entry.mode = len(text), int(time.time()), 0o600
+            archive.addfile(entry, io.BytesIO(text))
+    with written(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content.getvalue())

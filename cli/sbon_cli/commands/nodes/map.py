@@ -13,7 +13,7 @@ from rich.markup import escape
 from sbon import SbonError
 from sbon.model import MemberInfo
 from sbon_cli.client import Client
-from sbon_cli.terminal.output import asks_node, counted, err, out, print_json, say
+from sbon_cli.terminal.output import asks_node, counted, err, out, print_json, say, written
 from sbon_node.base.extras import matplotlib_figure
 from sbon_node.overlay.space.projection import principal_axes
 
@@ -123,10 +123,8 @@ def check_suffix(file: Path | None) -> None:
 
 def write_figure(figure: Any, file: Path) -> None:
     """Write the figure; raise :class:`SbonError` ``not-written`` on failure."""
-    try:
+    with written(file):
         figure.savefig(file, dpi=120, bbox_inches="tight")
-    except OSError as error:
-        raise SbonError("not-written", f"cannot be written: {error.strerror}", where=str(file)) from error
 
 
 def shown_share(network_map: Map) -> str:

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from sbon_node.base.disk import named_errors
 from sbon_node.engine.java import Java, find_java
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
 from sbon_protocol.errors import SbonError
@@ -53,13 +54,12 @@ def make_archive(settings: EngineSettings) -> Path | None:
     """Create the archive unless it exists; return its path, or None if it is disabled.
 
     A separate process starts a JVM, runs operators' kinds of queries, and ends it. A second caller waits for the first; the
-    file appears whole, by renaming. Raises :class:`SbonError` ``archive-failed``.
+    file appears whole, by renaming. Raises :class:`SbonError` ``archive-failed``, ``disk-full``, ``disk-error``.
     """
     archive = archive_path(settings, find_java())
     if archive is None or archive.exists():
         return archive
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with (archive.parent / "archives.lock").open("w") as lock:
+    with named_errors(archive.parent), _lock_file(archive.parent).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -69,6 +69,11 @@ def make_archive(settings: EngineSettings) -> Path | None:
             _train(archive, settings)
             _prune(archive.parent)
     return archive
+
+
+def _lock_file(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "archives.lock"
 
 
 def _train(archive: Path, settings: EngineSettings) -> None:
