@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from sbon_node.base.clock import Clock
+from sbon_node.base.connecting import reason_of
 from sbon_node.net.counters import Counters
 from sbon_node.net.local_users import UserCheck
 from sbon_node.net.names import Names
@@ -62,7 +63,7 @@ class SocketTransport(Transport):
             reason = error.strerror if isinstance(error, socket.gaierror) else "it is no name of a host"
             raise NameUnresolvedError(f"{to}: the name {to.host} cannot be resolved: {reason}") from error
         except (OSError, TimeoutError) as error:
-            reason = str(error) if not isinstance(error, TimeoutError) else f"no answer within {timeout_s:g} s"
+            reason = reason_of(error) if not isinstance(error, TimeoutError) else f"no answer within {timeout_s:g} s"
             raise ConnectionLostError(f"{to}: {reason}") from error
         return _SocketConnection(reader, writer, to, self._settings)
 

@@ -383,11 +383,21 @@ async def test_a_sink_that_was_taken_over_begins_after_the_acknowledged_frames(t
     assert runner.rows == sum(map(len, again.values()))
 
 
+async def test_a_sink_says_why_its_webhook_is_out_of_reach_in_plain_words(tmp_path: Path) -> None:
+    sinking = Sinking(tmp_path, "http", {"url": URL})
+    task = asyncio.ensure_future(sinking.run())
+    await until(lambda: hasattr(sinking, "runner") and sinking.runner.retries > 0)
+    assert f"{URL.partition('?')[0]}: Connection refused" in sinking.runner.describe().state
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_a_webhook_out_of_reach_is_told_before_a_sink_is_taken_over(tmp_path: Path) -> None:
     sinking = Sinking(tmp_path, "http", {"url": URL})
     with pytest.raises(SbonError) as caught:
         await reach_sink("http", sinking.options, sinking.context(fresh=False))
     assert (caught.value.code, caught.value.where) == ("endpoint-unreachable", f"{HOST}:{PORT}")
+    assert caught.value.message == "Connection refused"
     hook = Hook()
     async with hook.served():
         await reach_sink("http", sinking.options, sinking.context(fresh=False))

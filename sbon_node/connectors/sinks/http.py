@@ -20,6 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Meta
 from yarl import URL
 
+from sbon_node.base.connecting import reason_of
 from sbon_node.connectors.access.endpoints import Endpoint, check_named, has_secret_channel, no_cleartext, read_endpoint
 from sbon_node.connectors.access.permitted import checked_addresses, is_same_host
 from sbon_node.connectors.access.secrets import is_reference, read_secret
@@ -193,7 +194,7 @@ class HttpSink(BufferedSink):
                 self._not_before = self._context.clock.now() + min(wait_s, MAX_WAIT_S)
                 raise SbonError(AWAY, f"it answers {status} {answer.reason}", where=self._shown)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            reason = str(error) or f"no answer within {self._options.timeout_s:g} s"
+            reason = reason_of(error) or f"no answer within {self._options.timeout_s:g} s"
             raise SbonError(AWAY, reason, where=self._shown) from error
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -253,6 +254,6 @@ async def reach_http(context: SinkContext, options: HttpSinkOptions) -> None:
             address = (await checked_addresses(endpoint.host, endpoint.port, context.settings))[0]
             _, writer = await asyncio.open_connection(address, endpoint.port)
     except (TimeoutError, OSError) as error:
-        reason = str(error) or f"no connection within {REACH_S:g} s"
+        reason = reason_of(error) or f"no connection within {REACH_S:g} s"
         raise SbonError(AWAY, reason, where=f"{endpoint.host}:{endpoint.port}") from error
     writer.close()

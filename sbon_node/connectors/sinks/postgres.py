@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import structlog
 
+from sbon_node.base.connecting import reason_of
 from sbon_node.connectors.access.endpoints import Endpoint
 from sbon_node.connectors.access.permitted import PinnedLoop, checked_addresses, is_named
 from sbon_node.connectors.interface import AWAY
@@ -362,8 +363,7 @@ def _is_of(error: asyncpg.PostgresError, classes: tuple[str, ...]) -> bool:
 
 
 def _reason_of(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split())[:MAX_REASON]
+    return " ".join(reason_of(error).split())[:MAX_REASON]
 
 
 def _text(position: DeliveryPosition) -> str:

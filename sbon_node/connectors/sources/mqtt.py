@@ -22,6 +22,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from sbon_node.base.clock import Clock
+from sbon_node.base.connecting import reason_of
 from sbon_node.connectors.access.permitted import checked_addresses
 from sbon_node.connectors.formats.blocks import Parsed
 from sbon_node.connectors.formats.text_format import Arrival, RowFormat, text_format
@@ -110,7 +111,7 @@ class MqttSource:
             options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
             granted = await client.subscribe(self._options.topic, options=options)
         except (aiomqtt.MqttError, OSError) as error:
-            raise self._away(str(error)) from error
+            raise self._away(reason_of(error)) from error
         if any(_code(code) >= REFUSED for code in granted):
             raise self._away(f"the subscription is refused: {granted[0]}")
 
@@ -129,7 +130,7 @@ class MqttSource:
                 messages.append(await anext(client.messages))
                 size += len(_payload(messages[-1]))
         except aiomqtt.MqttError as error:
-            raise self._away(str(error)) from error
+            raise self._away(reason_of(error)) from error
         parsed = self._batch(messages)
         self._at = msgspec.structs.replace(self._at, messages=self._at.messages + len(messages))
         self._unacknowledged.append((client, [message.mid for message in messages if message.qos]))
