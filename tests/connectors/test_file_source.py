@@ -189,7 +189,7 @@ def test_a_csv_that_begins_with_a_row_is_refused_with_the_option_for_it(tmp_path
         source(path).check()
     assert refused.value.code == "missing-columns"
     assert "2013-01-01T00:00:00Z, 1.50, a" in str(refused.value.hint)
-    assert "header=false" in str(refused.value.hint)
+    assert "header=false (for sbon stream push: --no-header;" in str(refused.value.hint)
     write(path, "ts,1.50,a\n")
     with pytest.raises(SbonError) as refused:
         source(path).check()

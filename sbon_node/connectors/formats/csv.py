@@ -20,6 +20,8 @@ from sbon_node.connectors.interface import BadRow
 from sbon_node.model.schema import type_of
 from sbon_protocol.errors import SbonError
 
+NO_HEADER = "set header=false (for sbon stream push: --no-header; in a post: text/csv; header=absent)"
+"""How to say that the first line is a row."""
 _MARK = b"\xef\xbb\xbf"
 _LINE_END = rb"(?:\r\n|\n|\r(?=[^\n]))"
 
@@ -56,7 +58,7 @@ class CsvRows:
             hint = "write rows to it first; connector tail waits for a file's first rows"
             raise SbonError("bad-header", "it is empty: not even a line of column names", where="options.path", hint=hint)
         if match is None or not match[0].strip():
-            raise SbonError("bad-header", "there is no line of column names", where="options.path", hint="set header=false")
+            raise SbonError("bad-header", "there is no line of column names", where="options.path", hint=NO_HEADER)
         # Names stay as they are written: with a type that Arrow infers, true becomes True, and 1.50 becomes 1.5.
         types = {f"f{i}": pa.binary() for i in range(match[0].count(self._delimiter) + 1)}
         table = arrow_csv.read_csv(
@@ -104,7 +106,7 @@ class CsvRows:
         if missing:
             hint = f"its columns: {', '.join(names)[:500]}"
             if len(missing) == len(self._schema):
-                hint += "; if they are a row, set header=false (in a post: text/csv; header=absent)"
+                hint += f"; if they are a row: {NO_HEADER}"
             raise SbonError("missing-columns", f"there is no column {', '.join(missing)}", where="options.path", hint=hint)
         twice = [name for name in self._schema.names if names.count(name) > 1]
         if twice:

@@ -32,6 +32,8 @@ PASSING = frozenset(
     | {"starting", "stopping", "too-many-connections", "too-many-requests", "disk-full"}
 )
 MOVED = "source-elsewhere"
+PACKED = (b"PAR1", b"\x1f\x8b", b"PK\x03\x04")
+"""First bytes of Parquet, gzip and zip (also spreadsheets)."""
 
 
 @click.command()
@@ -43,9 +45,10 @@ MOVED = "source-elsewhere"
     type=click.Choice(["csv", "ndjson"]),
     help="Format; by default the file name's extension, or the first byte.",
 )
+@click.option("--no-header", is_flag=True, help="The first line of CSV is a row; the columns are the stream's, in order.")
 @click.option("--source", default="", metavar="NAME", help="The source, if the stream has several that accept rows.")
 @asks_node
-def push(api: str, stream_name: str, file: str, format_: str | None, source: str, json_: bool) -> None:
+def push(api: str, stream_name: str, file: str, format_: str | None, no_header: bool, source: str, json_: bool) -> None:
     """Posts the rows of FILE, or of standard input, to STREAM's http source, and returns when they are stored.
 
     Unreadable rows are listed with their lines, and the exit code is 1. If the node does not answer, or has no space, the post is
@@ -57,7 +60,10 @@ def push(api: str, stream_name: str, file: str, format_: str | None, source: str
     client, source = _where(asked, stream_name, source)
     with ExitStack() as opened:
         input_ = sys.stdin.buffer if file == "-" else opened.enter_context(_opened(file))
-        records = Records(input_, format_ or TEXT_SUFFIXES.get(Path(file).suffix.lower()), tabs=file.endswith(".tsv"))
+        kind = format_ or TEXT_SUFFIXES.get(Path(file).suffix.lower())
+        records = Records(input_, kind, tabs=file.endswith(".tsv"), header=not no_header)
+        if no_header and records.kind == "ndjson":
+            raise click.UsageError("--no-header: NDJSON has no line of column names")
         find = partial(_where, asked, stream_name, source)
         pushed = Pushing(client, stream_name, source, lambda text: err().print(f"[dim]{text}[/]"), find).all(records)
     if json_:
@@ -99,15 +105,20 @@ class Records:
     which is sent even without rows, so that the node can refuse a bad one.
     """
 
-    def __init__(self, file: BinaryIO, kind: str | None, *, tabs: bool = False) -> None:
+    def __init__(self, file: BinaryIO, kind: str | None, *, tabs: bool = False, header: bool = True) -> None:
         import pyarrow as pa
 
         from sbon_node.connectors.formats.csv import CsvRows
 
-        self._file = file
+        self._file, self._header = file, header
         self._first = self._more()
+        if self._first.startswith(PACKED):
+            message = "push takes CSV (.csv, .tsv) and NDJSON (.ndjson, .jsonl, .json), and no packed file"
+            hint = "unpack it first; a Parquet file can be attached: sbon stream attach STREAM --file FILE"
+            raise SbonError("unsupported-format", message, where="FILE", hint=hint)
         self.kind = kind or ("ndjson" if self._first.lstrip()[:1] == b"{" else "csv")
         self.media_type = "text/tab-separated-values" if tabs else MEDIA_TYPES[self.kind]
+        self.media_type += "" if header else "; header=absent"
         self._csv = CsvRows(pa.schema([]), header=False, delimiter="\t" if tabs else ",", null="", timestamp_format="")
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
@@ -120,7 +131,7 @@ class Records:
             if not end and len(buffered) > MAX_RECORD_BYTES:
                 raise SbonError("bad-request", f"a record of more than {MAX_RECORD_BYTES:,} bytes", where=f"line {lines + 1}")
             record, buffered = buffered[:end], buffered[end:]
-            if self.kind == "csv" and not names and record:
+            if self.kind == "csv" and self._header and not names and record:
                 first = self._csv.first(record)
                 names, record = record[:first], record[first:]
                 lines = names.count(b"\n")
