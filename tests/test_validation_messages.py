@@ -34,6 +34,7 @@ class Outer(msgspec.Struct):
     words: dict[str, Literal["so", "thus"]] = {}
     short: dict[Annotated[str, Meta(max_length=3, pattern="^[a-z]*$")], int] = {}
     letter: Annotated[str, Meta(max_length=1)] = ""
+    within_ms: int = 0
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ class Outer(msgspec.Struct):
         ({"name": 5}, "name", "must be text, and is a whole number"),
         ({"name": "a", "inner": {"format": "xml"}}, "inner.format", "'xml' is not known: it is one of csv, ndjson"),
         ({"name": "a", "inner": {"rate": 0}}, "inner.rate", "must be more than 0"),
-        ({"name": "a", "inner": {"rat": 0}}, "inner", "there is no field rat"),
+        ({"name": "a", "inner": {"rat": 0}}, "inner", "there is no field rat: did you mean rate or format?"),
         ({"name": "a", "inner": 7}, "inner", "must be a map or nothing, and is a whole number"),
         ({"name": "a", "many": ["x"]}, "many[0]", "must be a whole number, and is text"),
         ({"name": "a", "either": [{"type": "tow"}]}, "either[0].type", "'tow' is not known: it is one of one, two"),
@@ -66,6 +67,8 @@ class Outer(msgspec.Struct):
         ({"name": "a", "short": {"abcd": 1}}, "short", "a key must have at most 3 characters"),
         ({"name": "a", "short": {"A": 1}}, "short", "a key has a character that is not allowed, or is too long"),
         ({"name": "a", "short": {5: 1}}, "short", "a key must be text, and is a whole number"),
+        ({"name": "a", "inner": {"xyz": 0}}, "inner", "there is no field xyz"),
+        ({"name": "a", "within_ms": "5s"}, "within_ms", "must be a whole number, and is text: milliseconds, 5000 for 5 s"),
         (7, "", "must be a map, and is a whole number"),
     ],
 )

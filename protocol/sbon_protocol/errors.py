@@ -39,7 +39,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     from difflib import get_close_matches  # only for a refusal
 
     names = {one.lower(): one for one in known}
-    near = [names[one] for one in get_close_matches(name.lower(), names, n=3)]
+    near = [names[one] for one in get_close_matches(name[:100].lower(), names, n=3)]
     return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 

@@ -12,7 +12,7 @@ import msgspec
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.connectors.formats.json_values import speakable
 from sbon_protocol.api.delivery import Rows
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 T = TypeVar("T")
 
@@ -68,5 +68,5 @@ def _check_fields(body: bytes, kind: Any) -> None:
         known = [field.encode_name for field in msgspec.structs.fields(kind)]
         for name in msgspec.json.decode(body, type=dict[str, msgspec.Raw]):
             if name not in known:
-                hint = f"known: {', '.join(known)}"
+                hint = did_you_mean(name, known, f"known: {', '.join(known)}")
                 raise SbonError("bad-request", f"there is no field {name[:100]!r}", where=name[:100], hint=hint)

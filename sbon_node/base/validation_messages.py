@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from sbon_protocol.errors import did_you_mean
+
 _KINDS = {
     "str": "text",
     "int": "a whole number",
@@ -39,7 +41,8 @@ def in_plain_words(error: msgspec.ValidationError, kind: Any = None) -> tuple[st
     """Return the wrong field and its error.
 
     The field is a path from the value that was read, empty for the value itself. With ``kind``, the expected struct, the text
-    lists the allowed words for a wrong word, and gives the field's description for a text that does not match its pattern.
+    lists the allowed words for a wrong word, suggests fields for an unknown one, and gives the field's description for a text
+    that does not match its pattern.
     """
     message, _, path = str(error).partition(" - at `")
     of_key, _, path = path.rstrip("`").rpartition("$")
@@ -49,8 +52,13 @@ def in_plain_words(error: msgspec.ValidationError, kind: Any = None) -> tuple[st
             field_path = field.replace("[...]", "[]")  # msgspec writes this for each key of a map; its dots separate no names
             allowed = _allowed(kind, field_path) if message.startswith("Invalid ") else ()
             pattern_text = _description(kind, field_path) if message.startswith("Expected `str` matching") and not of_key else ""
-            words = f": it is one of {', '.join(map(str, allowed))}" if allowed else ""
-            return field, owner + wording(match) + (words or (pattern_text and f": {pattern_text}"))
+            words = f"it is one of {', '.join(map(str, allowed))}" if allowed else pattern_text
+            if message.startswith("Object contains"):
+                structs = _structs(_of_field(kind, field_path) if field_path else kind)
+                words = did_you_mean(match[1], [name for struct in structs for name in struct.__struct_encode_fields__])
+            elif field.endswith("_ms") and message.endswith("got `str`"):
+                words = "milliseconds, 5000 for 5 s"
+            return field, owner + wording(match) + (words and f": {words}")
     return field, owner + message[:1].lower() + message[1:]
 
 

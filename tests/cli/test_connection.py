@@ -129,8 +129,10 @@ def test_a_query_that_fails_says_what_to_do(api: str, planned: Any, reason: str,
 @pytest.mark.parametrize(
     "goal_options, message",
     [
-        ({"stratgy": "opb"}, "stratgy"),
-        ({"max_delay_ms": "80ms"}, "max_delay_ms: must be a number or nothing, and is text"),
+        ({"stratgy": "opb"}, r"there is no field 'stratgy' \(did you mean strategy\?\)"),
+        ({"max_delay": "80ms"}, r"there is no field 'max_delay' \(did you mean max_delay_ms\?\)"),
+        ({"max_delay_ms": "80ms"}, "max_delay_ms: must be a number or nothing, and is text: milliseconds, 5000 for 5 s"),
+        ({"join_window_ms": "10s"}, "join_window_ms: must be a whole number or nothing, and is text: milliseconds"),
     ],
 )
 def test_wrong_arguments_are_named(api: str, node: Any, goal_options: dict[str, Any], message: str) -> None:

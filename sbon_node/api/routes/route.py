@@ -14,7 +14,7 @@ from sbon_node.api.encoding import decode
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.config.api import ApiSettings
 from sbon_node.node import Node
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import SbonError, did_you_mean
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -112,7 +112,7 @@ def query_of(request: web.Request, kind: Any) -> Any:
     known = {} if kind is None else {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name in request.query:
         if name not in known:
-            hint = f"known: {', '.join(known)}" if known else "it takes none"
+            hint = did_you_mean(name, known, f"known: {', '.join(known)}" if known else "it takes none")
             raise SbonError("bad-request", f"there is no parameter {name!r}", where=name[:100], hint=hint)
         if len(request.query.getall(name)) > 1:
             raise SbonError("bad-request", "is given more than once", where=name)
