@@ -16,6 +16,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 DEFAULT_API = "http://127.0.0.1:7480"
+NAMED = "sbon --node URL COMMAND, SBON_API=URL, or in Python connect(URL)"
+"""How commands and programs name the API of a node."""
 SILENCE_S = 60.0
 """Seconds without any byte, even a comment, after which an event stream counts as lost."""
 ANSWER_S = 120.0
@@ -106,7 +108,7 @@ def nothing() -> None:
 
 def bad_answer(ask: Ask[Any], problem: str) -> SbonError:
     message = f"{ask.method} {ask.path}: not an answer of a node: {problem}"
-    return SbonError("bad-answer", message, hint="does --node name a node's API?")
+    return SbonError("bad-answer", message, hint="is it the address of a node's API?")
 
 
 def problem_of(ask: Ask[Any], status: int, body: bytes | str) -> SbonError:
@@ -119,14 +121,14 @@ def problem_of(ask: Ask[Any], status: int, body: bytes | str) -> SbonError:
 
 
 def unreachable(api: str, why: object) -> SbonError:
-    hint = "start one with sbon node, or name another's API (by default at port 7480) with --node URL"
+    hint = f"start one with sbon node, or name another's API (by default at port 7480): {NAMED}"
     return SbonError("node-unreachable", f"no node answers at {api}: {why}", hint=hint)
 
 
 def frozen(api: str, silent_s: float) -> SbonError:
     """Return the error of a node that takes connections, and answers nothing."""
     message = f"the node at {api} takes connections, but has answered nothing for {silent_s:g} s"
-    hint = "its process is stopped, or its machine overloaded; name another node's API with --node URL"
+    hint = f"its process is stopped, or its machine overloaded; name another node's API: {NAMED}"
     return SbonError("node-unreachable", message, hint=hint)
 
 
@@ -149,5 +151,5 @@ def base_url(api: str) -> str:
         why = ""
     except ValueError as error:
         why = f": {error}"
-    hint = f"for example {DEFAULT_API}"
-    raise SbonError("bad-address", f"{api!r} is not the URL of a node's API{why}", where="--node, SBON_API", hint=hint)
+    hint = f"for example {DEFAULT_API}: {NAMED}"
+    raise SbonError("bad-address", f"{api!r} is not the URL of a node's API{why}", hint=hint)

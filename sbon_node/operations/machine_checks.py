@@ -175,7 +175,7 @@ def _data_dir(folder: Path) -> CheckResult:
     except BlockingIOError:
         owner = holder_of(lock)
         holder = f"process {owner}" if owner else "another process"
-        remedy = "a node runs on it: name its API with --node URL" + (f", or end process {owner}" if owner else "")
+        remedy = "a node runs on it: name its API by sbon --node URL doctor" + (f", or end process {owner}" if owner else "")
         return failed("data-dir", f"{holder} holds {folder}", remedy)
     except OSError as error:
         return failed("data-dir", f"{lock}: {error.strerror}", "run this as the node's user")
@@ -255,5 +255,5 @@ async def _answers(address: Address, cluster: str) -> bool:
 
 def not_running(api: str) -> Iterator[CheckResult]:
     """Report that no node answers, which is no failure of the machine."""
-    remedy = "start one with sbon node, or name another's API with --node URL; only this machine was looked at"
+    remedy = "start one with sbon node, or name another's API by sbon --node URL doctor; only this machine was looked at"
     yield warning("node", f"none answers at {api}", remedy)

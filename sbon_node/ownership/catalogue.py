@@ -208,7 +208,7 @@ class Catalogue:
             hint = "attach it to a stream that the view reads"
             raise SbonError("is-a-view", f"{source.stream!r} is a view, which has no sources", where="stream", hint=hint)
         if any(s.name == source.name for s in entry.sources):
-            hint = "give this one another: --name NAME"
+            hint = "give this one another name"
             raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name", hint=hint)
         if len(entry.sources) >= MAX_SOURCES_OF_A_STREAM:
             raise SbonError("too-many-sources", f"a stream has at most {MAX_SOURCES_OF_A_STREAM} sources", where="stream")

@@ -93,10 +93,10 @@ async def test_a_refused_method_lists_the_allowed_methods(strict: str) -> None:
 
 
 UNKNOWN = [
-    ("GET", "/v1/members?nearby=b", None, "nearby", "known: near, within_ms"),
+    ("GET", "/v1/members?nearby=b", None, "nearby", "did you mean near?"),
     ("GET", "/v1/status?x=1", None, "x", "it takes none"),
     ("GET", "/v1/members?near=a&near=b", None, "near", ""),
-    ("POST", "/v1/streams", b'{"name": "s", "schema": [], "event_time": "ts", "delay": 5}', "delay", "known: name, schema"),
+    ("POST", "/v1/streams", b'{"name": "s", "schema": [], "event_time": "ts", "delay": 5}', "delay", "did you mean delay_ms?"),
 ]
 
 

@@ -255,7 +255,7 @@ def test_without_leave_a_sink_waits_for_its_node(tmp_path: Path, other: Other) -
         await cluster.clock.sleep(60.0)
         assert (await owner_of(cluster, "a", f"{info.uid}.sink")) == ("e", 1)
         reason = (await state_of(cluster, "a")).reason
-        assert reason.endswith("no other node takes the sink over: the query was submitted without --sink-failover"), reason
+        assert reason.endswith("no other node takes the sink over: the query was submitted without failover of its sink"), reason
         cluster.boot(cluster.at("e"))
         await finished(cluster)
         check_rows(other, "table")

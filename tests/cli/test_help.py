@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from sbon import SbonError, connect
 from sbon_cli.commands.queries.submit import GROUPS
 from sbon_cli.main import sbon
 from sbon_cli.options.examples import examples
@@ -194,3 +196,31 @@ def test_lists_are_lines_of_json(api: str) -> None:
     result = CliRunner().invoke(sbon, ["--node", api, "members", "--json"])
     told: list[Any] = [json.loads(line) for line in result.stdout.splitlines()]
     assert [member["name"] for member in told] == ["a", "b"]
+
+
+FOREIGN = {"help", "add-modules", "add-opens", "enable-native-access", "sun-misc-unsafe-memory-access", "data-binary"}
+"""Flags of every command, of Java and of curl."""
+
+
+def test_each_flag_that_a_message_names_is_one_of_a_command() -> None:
+    root = Path(__file__).parents[2]
+    known = {flag for command in [sbon, *ALL.values()] for one in command.params for flag in (*one.opts, *one.secondary_opts)}
+    named = {
+        f"--{flag}": str(path)
+        for folder in ("sbon_node", "protocol", "cli/sbon", "cli/sbon_cli")
+        for path in (root / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for flag in re.findall(r"(?<![\w-])--([a-z][a-z-]*[a-z])", node.value)
+        if flag not in FOREIGN
+    }
+    assert {flag: path for flag, path in named.items() if flag not in known} == {}
+
+
+def test_hints_about_the_address_of_a_node_are_for_commands_and_programs() -> None:
+    for api, why in (("http://127.0.0.1:1", "no node answers"), ("ftp://paris", "is not the URL of a node's API")):
+        with pytest.raises(SbonError, match=why) as refused:
+            connect(api)
+        assert "sbon --node URL COMMAND" in refused.value.hint
+        assert "in Python connect(URL)" in refused.value.hint
+        assert refused.value.where == ""

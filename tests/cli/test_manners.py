@@ -102,7 +102,7 @@ def test_a_dash_is_standard_input_wherever_a_text_is_taken(api: str, node: Any) 
 WRONG = [
     (("stream", "attach", "s", "--generator", "--rate", "fast"), "'fast' is not a number"),
     (("cluster", "up", "-n", "few"), "'few' is not a whole number"),
-    (("cluster", "up", "--latency", "nosuch"), "--latency: there is no file 'nosuch'\n  hint: give cities, or a file"),
+    (("cluster", "up", "--latency", "nosuch"), "latency: there is no file 'nosuch'\n  hint: give cities, or a file"),
     (("stream", "attach", "s", "--connector", "tail", "--option", "path=/a", "--option", "path=/b"), "path is given twice"),
     (("members", "--tag", "zone"), "'zone' is not KEY=VALUE"),
     (("members", "--state", "ill"), "'ill' is not one of"),

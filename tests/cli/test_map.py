@@ -115,7 +115,7 @@ def test_a_folder_that_is_not_there_is_named(api: str, tmp_path: Path) -> None:
     file = tmp_path / "none" / "map.png"
     result = run(api, "map", "--out", str(file))
     assert result.exit_code == 1
-    assert result.stderr.splitlines() == [f"error: {file}: cannot be written: No such file or directory"]
+    assert result.stderr.splitlines()[0] == f"error: {file}: cannot be written: No such file or directory"
 
 
 milliseconds = st.floats(-500, 500) | st.sampled_from([0.0, 1e-9])

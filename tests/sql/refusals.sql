@@ -218,7 +218,7 @@ SELECT carrier FROM flights a JOIN flights b ON a.ts = b.ts
 --
 -- expect: ambiguous-column 1:8
 -- says: 'ts' is in more than one relation: *
--- hint: name the columns, such as a.ts, b.ts AS b_ts; and the join needs an equality and a bound in time: add one: a.carrier = b.carrier; bound it: b.ts BETWEEN a.ts - INTERVAL 1 HOUR AND a.ts, or by --join-window
+-- hint: name the columns, such as a.ts, b.ts AS b_ts; and the join needs an equality and a bound in time: add one: a.carrier = b.carrier; bound it: b.ts BETWEEN a.ts - INTERVAL 1 HOUR AND a.ts, or by a join window (--join-window, join_window_ms)
 SELECT * FROM flights a, flights b
 --
 -- expect: ambiguous-column 2:1
@@ -349,7 +349,7 @@ SELECT carrier FROM flights TABLESAMPLE (10 PERCENT)
 --
 -- expect: unsupported-hint 1:8
 -- says: optimizer hints are not supported: /*+ BROADCAST(flights) */ carrier FROM f
--- hint: placement is chosen with --strategy
+-- hint: placement is chosen by the query's strategy
 SELECT /*+ BROADCAST(flights) */ carrier FROM flights
 --
 -- expect: not-repeatable 1:8
@@ -957,29 +957,29 @@ SELECT carrier FROM flights QUALIFY row_number() OVER (PARTITION BY carrier ORDE
 --
 -- expect: join-without-bound 1:38
 -- says: rows would be kept for ever: the join has no bound in time: weather w ON f.origin = w.origin
--- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by --join-window
+-- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by a join window (--join-window, join_window_ms)
 SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin
 --
 -- expect: join-without-bound 3:6
 -- says: rows would be kept for ever: the join has no bound in time: weather w ON f.origin = w.origin AND w.ts > f.ts
--- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by --join-window
+-- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by a join window (--join-window, join_window_ms)
 SELECT f.carrier
 FROM flights f
 JOIN weather w ON f.origin = w.origin AND w.ts > f.ts
 --
 -- expect: join-without-bound 1:43
 -- says: rows would be kept for ever: the join has no bound in time: weather w ON f.origin = w.origin AND w.ts <= f.ts + INTER...
--- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by --join-window
+-- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by a join window (--join-window, join_window_ms)
 SELECT f.carrier FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND w.ts <= f.ts + INTERVAL 1 HOUR
 --
 -- expect: join-without-bound 1:38
 -- says: rows would be kept for ever: the join has no bound in time: weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - ...
--- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by --join-window
+-- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by a join window (--join-window, join_window_ms)
 SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 MONTH AND f.ts
 --
 -- expect: join-without-bound 1:38
 -- says: rows would be kept for ever: the join has no bound in time: weather w ON f.origin = w.origin AND w.ts = f.scheduled
--- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by --join-window
+-- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by a join window (--join-window, join_window_ms)
 SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin AND w.ts = f.scheduled
 --
 -- expect: join-without-bound 1:38
@@ -999,7 +999,7 @@ SELECT f.carrier FROM flights f JOIN (SELECT origin, max(temp) AS t FROM weather
 --
 -- expect: join-without-bound 1:38
 -- says: rows would be kept for ever: the join has no bound in time: flights b ON a.origin = b.origin
--- hint: bound it: b.ts BETWEEN a.ts - INTERVAL 1 HOUR AND a.ts, or by --join-window
+-- hint: bound it: b.ts BETWEEN a.ts - INTERVAL 1 HOUR AND a.ts, or by a join window (--join-window, join_window_ms)
 SELECT a.carrier FROM flights a JOIN flights b ON a.origin = b.origin
 --
 -- expect: join-without-equality 1:38
@@ -1119,7 +1119,7 @@ SELECT carrier FROM flights f WHERE NOT EXISTS (SELECT 1 FROM weather w WHERE w.
 --
 -- expect: join-without-bound 1:45
 -- says: rows would be kept for ever: the join has no bound in time: SELECT 1 FROM weather w WHERE w.origin = f.origin
--- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by --join-window
+-- hint: bound it: w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts, or by a join window (--join-window, join_window_ms)
 SELECT carrier FROM flights f WHERE EXISTS (SELECT 1 FROM weather w WHERE w.origin = f.origin)
 --
 -- expect: unsupported-subquery 1:37

@@ -212,7 +212,7 @@ def _placed(nodes: int | Sequence[str], latency: Latency) -> tuple[WideArea | No
         return of_mapping(latency, names), names
     if isinstance(latency, str) and latency != "cities" and not Path(latency).exists():
         hint = "give cities, or a file: JSON with names and rtt_ms, or .npz with rtt_ms"
-        raise SbonError("bad-latency", f"there is no file {latency!r}", where="--latency", hint=hint)
+        raise SbonError("bad-latency", f"there is no file {latency!r}", where="latency", hint=hint)
     area = latency if isinstance(latency, WideArea) else cities() if latency == "cities" else load_wide_area(Path(latency))
     if not isinstance(nodes, int) and set(names) <= set(area.names):
         order = [area.names.index(name) for name in names]

@@ -43,7 +43,7 @@ class WideArea(NamedTuple):
     names: tuple[str, ...]
     rtt_ms: tuple[tuple[float, ...], ...]
 
-    def chosen(self, count: int, flag: str = "--latency") -> WideArea:
+    def chosen(self, count: int, flag: str = "latency") -> WideArea:
         """Return the first ``count`` sites; raise ``bad-latency`` if there are fewer."""
         if count > len(self.names):
             raise SbonError("bad-latency", f"{count} nodes, but only {len(self.names)} sites", where=flag)

@@ -56,7 +56,7 @@ log = structlog.get_logger()
 class OperatorBackup(BackupOwner[int]):
     """Stores batches of one operator at another node."""
 
-    noun, unit, hint = "operator", "batch", "add a node, or submit with --durability local"
+    noun, unit, hint = "operator", "batch", "add a node, or submit with durability local"
 
     def __init__(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], parts: OperatorBackups, ports: OperatorPorts) -> None:
         super().__init__(spec.id, parts.context, BackupChoice(parts.context, parts.settings))

@@ -345,7 +345,7 @@ def _of_sink(context: Context, record: QueryRecord, consumer: Reported | None, r
 def _stays(context: Context, record: QueryRecord) -> str:
     """Return why no node has been asked yet to take over the sink of an absent node."""
     if not record.sink.failover:
-        return "the query was submitted without --sink-failover"
+        return "the query was submitted without failover of its sink"
     if not context.presence.gone(AS_AWAITED, record.consumer):
         return f"{record.consumer} is expected back"
     return f"others are asked once {record.consumer} has been lost for {context.settings.sink_failover_s:g} s"

@@ -78,7 +78,7 @@ async def start(context: Context, record: QueryRecord, acceptors: tuple[Acceptor
         if error.code != "peer-unreachable":
             raise
         where, message = f"{record.consumer} at {error.where}", f"opening the sink failed: {error.message}"
-        hint = "see whether this node is alive: sbon members; then submit again, or name another with --consumer"
+        hint = "see whether this node is alive: sbon members; then submit again, or name another consumer"
         raise SbonError(error.code, message, where=where, hint=hint) from error
     starts = {
         asyncio.create_task(_instantiate(context, record, operator, acceptors)): operator

@@ -34,7 +34,8 @@ def _overdrawn(stream: Stream, subscription: Subscription) -> SbonError:
     if is_further_sink(subscription.subscriber):
         hint = "raise streams.sink_quota_bytes where the operator runs"
     elif stream.kind == "operator":
-        hint = "submit the query with --no-reuse, or raise streams.subscription_quota_bytes where the shared operator runs"
+        hint = "submit the query without reuse (--no-reuse, reuse=never), or raise streams.subscription_quota_bytes"
+        hint += " where the shared operator runs"
     return SbonError(subscription.failed, reason, where=stream.name, hint=hint)
 
 
@@ -353,7 +354,9 @@ class FurtherReaders:
     def _subscribe(self, stream: Stream, subscriber: str, reader_epoch: int, begin: Begin) -> Subscription:
         if begin == "earliest" and stream.trimmed:
             reason = f"the first {stream.trimmed:,} frames of the result are delivered and gone"
-            raise SbonError("not-retained", reason, where=stream.name, hint="begin with the rows from now on: --from now")
+            raise SbonError(
+                "not-retained", reason, where=stream.name, hint="begin with the rows from now on (--from now, begin=now)"
+            )
         after = stream.visible.last if begin == "now" else 0
         upto = stream.visible.upto if begin == "now" else stream.trimmed_upto
         new = Subscription(subscriber, after, upto, after, upto, counted=after, reader_epoch=reader_epoch)

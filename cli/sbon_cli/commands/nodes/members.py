@@ -234,7 +234,9 @@ def _events(api: str, member: MemberInfo | None, dry_run: bool) -> Iterator[Drai
         if error.code != "node-unreachable":
             raise
         message = f"{member.name}, which is {member.state}, does not answer: {error.message}"
-        hint = "start it and drain it again; if it runs, name an address of its API that can be reached from here with --node URL"
+        hint = (
+            "start it and drain it again; if it runs, name an address of its API that is reached from here: sbon --node URL drain"
+        )
         raise SbonError(error.code, message, where=member.name, hint=hint) from error
 
 

@@ -248,7 +248,7 @@ class _Skips(_Rewriting):
                 "unsupported-on-error",
                 "a condition of an outer or semi-join that may fail, and reads both sides, has no row to skip",
                 where="fragment",
-                hint="compute it of one side, write it with try_ functions, or choose --on-error null",
+                hint="compute it of one side, write it with try_ functions, or choose null on an error (--on-error, on_error)",
             )
         rest = self.all_of([condition for condition in conditions if condition not in of_both])
         joined = self.plans.Join(sides["left"], sides["right"], plan.joinType(), rest, plan.hint())

@@ -74,7 +74,7 @@ def pinned_positions(problem: PlacementProblem, view: NetworkView) -> dict[str, 
     positions = {vertex: point for vertex, node in problem.pinned.items() if (point := view.coordinate(node)) is not None}
     if not positions:
         nodes = ", ".join(sorted(set(problem.pinned.values())))
-        hint = "wait some seconds until they have measured their neighbours, or use --strategy consumer"
+        hint = "wait some seconds until they have measured their neighbours, or use the strategy consumer"
         raise SbonError("no-coordinate", f"the places of {nodes} are not known yet", where="placement", hint=hint)
     return positions
 

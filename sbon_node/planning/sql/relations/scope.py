@@ -163,7 +163,8 @@ def bound_between(left: Scope, right: Scope) -> str:
         return f"give {min(same)} another name in the sub-query, and bound its event time by the outer one"
     one, other = _times(left, qualified=True), _times(right, qualified=True)
     if one and other:
-        return f"bound it: {other[0]} BETWEEN {one[-1]} - INTERVAL 1 HOUR AND {one[-1]}, or by --join-window"
+        condition = f"{other[0]} BETWEEN {one[-1]} - INTERVAL 1 HOUR AND {one[-1]}"
+        return f"bound it: {condition}, or by a join window (--join-window, join_window_ms)"
     return "bound it by the event times of both sides; " + _lost((left if not one else right).relation)
 
 

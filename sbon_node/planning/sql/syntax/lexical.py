@@ -137,7 +137,7 @@ def scan(text: str, *, strict: bool, max_text: int = MAX_FRAGMENT, max_brackets:
 def _comment(text: str, start: int, end: int, strict: bool) -> int:
     offending = text[start : start + 40]
     if text.startswith("/*+", start):
-        hint = "placement is chosen with --strategy"
+        hint = "placement is chosen by the query's strategy"
         raise refusal("unsupported-hint", "optimizer hints are not supported", text, start, offending=offending, hint=hint)
     if strict:
         raise refusal("forbidden-comment", "a fragment has no comments", text, start, offending=offending)

@@ -109,8 +109,8 @@ _CLAUSES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "sample": ("unsupported-clause", ("tablesample", "using"), "samples are not repeatable; filter by hash(column) % n = 0"),
     "pivots": ("unsupported-clause", ("pivot", "unpivot"), "write the columns: sum(CASE WHEN key = 'a' THEN value END) AS a"),
     "joins": ("unsupported-join", ("a join in brackets",), "write FROM a JOIN b ON ... without brackets, or a sub-query"),
-    "hint": ("unsupported-hint", ("/*+",), "placement is chosen with --strategy"),
-    "into": ("not-a-select", ("into",), "use --sink"),
+    "hint": ("unsupported-hint", ("/*+",), "placement is chosen by the query's strategy"),
+    "into": ("not-a-select", ("into",), "where rows go is named beside the query, by its sink: sbon submit --to"),
     "kind": ("unsupported-clause", ("as",), "select the columns by name"),
 }
 
