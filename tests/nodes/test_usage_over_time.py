@@ -15,7 +15,7 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.context import ControlSettings
 from sbon_node.ownership.queries import LIVE
 from sbon_node.queries.describing.time_series import OLDER_APART_MS, OLDER_POINTS, OLDEST_POINTS, TimeSeries, thinned
-from sbon_node.queries.driving.holder import UsageHistories
+from sbon_node.queries.driving.leader import UsageHistories
 from sbon_protocol.api.explanations import ExplainedComponent
 from sbon_protocol.api.usage import QueryUsage, QueryUsagePoint
 from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted

@@ -398,9 +398,9 @@ def _key(order: SinkOrder) -> str:
     return order.component if is_further_sink(order.component) else order.query
 
 
-# -- Final reports of sinks that were closed here, kept until the query holder has stored them ------------------------
+# -- Final reports of sinks that were closed here, kept until the query's leader has stored them ----------------------
 
-# The holder learns a sink's final count of rows only in the answer to the call that ends it. If the answer is lost, the sink is
+# The leader learns a sink's final count of rows only in the answer to the call that ends it. If the answer is lost, the sink is
 # gone.
 
 
@@ -432,7 +432,7 @@ class EndedSinks:
         return self._ended.get(query)
 
     def confirm(self, query: str) -> None:
-        """Forget the report, which the holder has stored."""
+        """Forget the report, which the leader has stored."""
         if query in self._ended:
             self._delete(query)
 

@@ -177,7 +177,7 @@ def _fit(values: Sequence[Any], type_: str) -> bool:
 
 # -- Measurements of operators -----------------------------------------------------------------------------------------
 
-# The query holder sends them to the nodes of the sources from time to time while the query runs, and when it ends. Nothing
+# The query's leader sends them to the nodes of the sources from time to time while the query runs, and when it ends. Nothing
 # depends on them: the planner estimates a measurement that a node forgets or never receives.
 
 

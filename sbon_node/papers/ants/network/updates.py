@@ -41,9 +41,9 @@ class AntUpdates(LedQueries[_Kept]):
 
     adapt = ANTS
 
-    def __init__(self, parts: LeaderParts, leader: AntLeader, settings: AntSettings) -> None:
+    def __init__(self, parts: LeaderParts, ant_leader: AntLeader, settings: AntSettings) -> None:
         super().__init__(parts, settings.update_s / LOOKS)
-        self._leader, self._settings = leader, settings
+        self._ant_leader, self._settings = ant_leader, settings
 
     def _begin(self, now_s: float) -> _Kept:
         return _Kept(now_s + self._settings.update_s)
@@ -53,7 +53,7 @@ class AntUpdates(LedQueries[_Kept]):
         context, settings, now = self._context, self._settings, self._context.clock.now()
         if now < kept.rests_until_s:
             return None
-        info = await self._book.describe(record)
+        info = await self._leader.describe(record)
         hosts = settled_hosts(info)
         problem = measured_problem(record.plan, info.operators, record.consumer, None, record, shared=info.shared)
         if not hosts or hosts.keys() != {operator.id for operator in problem.operators}:
@@ -63,7 +63,7 @@ class AntUpdates(LedQueries[_Kept]):
         if now < kept.due_s and present_ms < settings.beta * kept.latency_ms:
             return None
         kept.due_s, kept.latency_ms = now + settings.update_s, present_ms
-        reports = await self._leader.look(problem, view, self._placement, record.id)
+        reports = await self._ant_leader.look(problem, view, self._placement, record.id)
         if reports is None:
             return self._decisions.enter(info, STAYS, NOWHERE, "no scout has found hosts for all operators")
         found = {operator: node for report in reports for operator, node in report.hosts().items()}
@@ -71,14 +71,14 @@ class AntUpdates(LedQueries[_Kept]):
         text = f"ants found a placement of {found_ms:.1f} ms, it has {present_ms:.1f} ms"
         if found == hosts or found_ms * settings.beta >= present_ms:
             return self._decisions.enter(info, STAYS, NOT_FASTER, f"{text}; beta is {settings.beta:g}")
-        claims = await self._leader.claim(reports, hosts)
+        claims = await self._ant_leader.claim(reports, hosts)
         if claims is None:
             return self._decisions.enter(info, STAYS, TOO_BUSY, f"{text}, but a host has become too busy for it")
         self._decisions.enter(info, MOVES, FASTER, text, found)
         try:
             await self._move_operators(record.id, hosts, found, text)
         except SbonError:
-            self._leader.release(claims)
+            self._ant_leader.release(claims)
             raise
         kept.rests_until_s = context.clock.now() + settings.rest_s
         kept.latency_ms = found_ms

@@ -48,7 +48,7 @@ from sbon_protocol.errors import SbonError
 log = structlog.get_logger()
 
 
-class QueryHolder:
+class QueryLeader:
     """Records of queries, of which this node is an acceptor or which it is asked about.
 
     Any node may change any record: the register lets one of several changes through. The work that follows from a record is its
@@ -58,7 +58,7 @@ class QueryHolder:
     def __init__(self, context: Context, measurements: MeasurementStore, records: Records, hosts: QueryHosts) -> None:
         self._context, self._measurements, self._records, self._hosts = context, measurements, records, hosts
         self.counted: dict[str, int] = {}
-        """Rows of driven queries, as last counted."""
+        """Rows of queries that this node leads, as last counted."""
         self.failures = 0
         """Queries that this node has recorded as failed since it started, without refused submissions."""
         self.reasons = KnownReasons()
@@ -119,14 +119,14 @@ class QueryHolder:
             self._tasks.start(f"clean {record.id}", self._clean(record.id))
 
     def _take_up(self, query: str) -> None:
-        """Begin the history of a query that this node drives from now on."""
+        """Begin the history of a query that this node leads from now on."""
         if not self._histories.points(query):
             self._histories.begin(query)
 
     def running(self) -> list[str]:
-        """Return the running queries that this node drives."""
+        """Return the running queries that this node leads."""
         running = (record.id for record in self._records.all() if record.state == query_states.RUNNING)
-        return [query for query in running if self._duties.drives(query)]
+        return [query for query in running if self._duties.leads(query)]
 
     async def _point(self, query: str) -> QueryUsagePoint | None:
         """Return a point of its history; None if it no longer runs."""
@@ -287,9 +287,9 @@ class QueryHolder:
     def records(self) -> list[QueryRecord]:
         return [record for record in self._records.all() if not record.withdrawn]
 
-    def leader(self, query: str) -> str:
+    def leader_of(self, query: str) -> str:
         """Return the node that works for the query, as far as this node knows."""
-        return self._duties.leader(query)
+        return self._duties.leader_of(query)
 
     async def describe(self, record: QueryRecord) -> QueryInfo:
         """Return the query's current state, or its last state if it is over."""
@@ -313,7 +313,7 @@ class QueryHolder:
         """Return who keeps the record, and whether it begins anew."""
         restart = {"restarted_from": record.restarted_from, "restart": restart_text(record)}
         acceptors = tuple(one.node for one in self._records.acceptors(record.id))
-        return {"node": self._duties.leader(record.id), "acceptors": acceptors, "version": record.version, **restart}
+        return {"node": self._duties.leader_of(record.id), "acceptors": acceptors, "version": record.version, **restart}
 
     async def with_query_usage(self, record: QueryRecord, after_ms: int) -> tuple[QueryInfo, QueryUsage]:
         """Return description and usage from a single round of requests, with history points later than ``after_ms``."""
@@ -408,11 +408,11 @@ class QueryHolder:
         return missed
 
 
-# -- Stops of queries, which the query holder carries out to their end, even if the node that asked for one dies meanwhile --
+# -- Stops of queries, which the query's leader carries out to their end, even if the node that asked for one dies meanwhile --
 
 
 class Stops:
-    """The stops under way at a query holder, one for each query.
+    """The stops under way at a query's leader, one for each query.
 
     ``carry_out`` ends a query and informs its hosts; it runs as one of ``tasks``. ``node`` is this node's name.
     """
@@ -452,7 +452,7 @@ class Stops:
         return SbonError("stopping", "this node is about to end", where=self._node)
 
 
-# -- History of running queries: their holder records points of each query's network usage every few seconds ----------
+# -- History of running queries: their leader records points of each query's network usage every few seconds ----------
 
 
 class UsageHistories:
