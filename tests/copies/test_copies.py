@@ -18,7 +18,7 @@ from sbon_node.net.peers import Expected, FrameChannel, Identity
 from sbon_node.net.transport import ConnectionLostError
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Chunk, CopyOpened, Hello, OpenCopy, Refused, WantFiles
-from tests.migration.two_nodes import ATTEMPT, CONTENTS, OPERATOR, Cut, contents_of, impostor, two_nodes, until
+from tests.copies.two_nodes import ATTEMPT, CONTENTS, OPERATOR, Cut, contents_of, impostor, two_nodes, until
 
 
 async def refused(receiving: Any) -> str:
@@ -112,7 +112,7 @@ async def test_a_copy_is_for_one_node_and_one_attempt(tmp_path: Path, node: str,
         await peers.close()
 
 
-@pytest.mark.one_part_per_commit("migrations in virtual time", parts=6)
+@pytest.mark.one_part_per_commit("copies in virtual time", parts=6)
 async def test_the_receiver_takes_nothing_from_another_node_at_the_address(tmp_path: Path) -> None:
     async def serve(channel: FrameChannel, hello: Hello) -> None:
         raise AssertionError("the receiver has accepted it")
