@@ -53,7 +53,7 @@ class _Place:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SharedFrame:
     """A frame for which some subscriptions are ``waiting``; ``subscribers`` have it."""
 
     data: Data
@@ -68,7 +68,7 @@ class Window:
     def __init__(self, max_bytes: int, max_frames: int) -> None:
         self._max_bytes, self._max_frames = max_bytes, max_frames
         self._places: dict[int, _Place] = {}
-        self._kept: dict[tuple[int, int], _Kept] = {}
+        self._kept: dict[tuple[int, int], _SharedFrame] = {}
         """Frames by lineage and number, the oldest first."""
         self.bytes = 0
 
@@ -110,14 +110,14 @@ class Window:
         if (kept := self._kept.get(key)) is None:
             waiting = sum(one.lineage == place.lineage and one.sent < data.number for one in self._places.values())
             if waiting:
-                self._kept[key] = _Kept(data, size, waiting, [place.subscriber])
+                self._kept[key] = _SharedFrame(data, size, waiting, [place.subscriber])
                 self.bytes += size
                 self._evict()
         else:
             kept.subscribers.append(place.subscriber)
             self._get(*key)
 
-    def _find(self, subscription: int, number: int) -> _Kept | None:
+    def _find(self, subscription: int, number: int) -> _SharedFrame | None:
         place = self._places.get(subscription)
         return None if place is None else self._kept.get((place.lineage, number))
 

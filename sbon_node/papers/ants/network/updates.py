@@ -26,7 +26,7 @@ LOOKS = 4
 FASTER, NOT_FASTER, NOWHERE, TOO_BUSY = "faster", "not-faster", "no-placement", "too-busy"
 
 
-class _Kept:
+class _UpdateMemory:
     """Memory of a query that this node leads: when it is due, and its latency at the last update.
 
     The first update is due after ``update_s``: before, the work of its rows is not measured, and any node would do.
@@ -36,7 +36,7 @@ class _Kept:
         self.due_s, self.latency_ms, self.rests_until_s = due_s, math.inf, -math.inf
 
 
-class AntUpdates(LedQueries[_Kept]):
+class AntUpdates(LedQueries[_UpdateMemory]):
     """Looks after the placements of the queries that this node leads and that ants adapt."""
 
     adapt = ANTS
@@ -45,13 +45,13 @@ class AntUpdates(LedQueries[_Kept]):
         super().__init__(parts, settings.update_s / LOOKS)
         self._ant_leader, self._settings = ant_leader, settings
 
-    def _begin(self, now_s: float) -> _Kept:
-        return _Kept(now_s + self._settings.update_s)
+    def _begin(self, now_s: float) -> _UpdateMemory:
+        return _UpdateMemory(now_s + self._settings.update_s)
 
-    async def _look(self, record: QueryRecord, kept: _Kept) -> None:
+    async def _look(self, record: QueryRecord, memory: _UpdateMemory) -> None:
         """Look at the latency; send ants if that is due, and move the operators if they find a faster placement."""
         context, settings, now = self._context, self._settings, self._context.clock.now()
-        if now < kept.rests_until_s:
+        if now < memory.rests_until_s:
             return None
         info = await self._leader.describe(record)
         hosts = settled_hosts(info)
@@ -60,9 +60,9 @@ class AntUpdates(LedQueries[_Kept]):
             return None
         view = LookView(context, record.id, settings.update_s / LOOKS)
         present_ms = await self.latency_ms(problem, hosts, view)
-        if now < kept.due_s and present_ms < settings.beta * kept.latency_ms:
+        if now < memory.due_s and present_ms < settings.beta * memory.latency_ms:
             return None
-        kept.due_s, kept.latency_ms = now + settings.update_s, present_ms
+        memory.due_s, memory.latency_ms = now + settings.update_s, present_ms
         reports = await self._ant_leader.look(problem, view, self._placement, record.id)
         if reports is None:
             return self._decisions.enter(info, STAYS, NOWHERE, "no scout has found hosts for all operators")
@@ -80,8 +80,8 @@ class AntUpdates(LedQueries[_Kept]):
         except SbonError:
             self._ant_leader.release(claims)
             raise
-        kept.rests_until_s = context.clock.now() + settings.rest_s
-        kept.latency_ms = found_ms
+        memory.rests_until_s = context.clock.now() + settings.rest_s
+        memory.latency_ms = found_ms
         return None
 
     async def latency_ms(self, problem: PlacementProblem, hosts: Mapping[str, str], view: LookView) -> float:
