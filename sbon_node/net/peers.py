@@ -75,14 +75,14 @@ class FrameChannel:
         """
         self._taken = 0
         try:
-            frame = await read_frame(self._read)
+            frame = await read_frame(self._read_bytes)
         except ProtocolError as error:
             self.refuse(error)
             raise
         self._counters.traffic.frame("received", frame, self._taken)
         return frame
 
-    async def _read(self, count: int) -> bytes:
+    async def _read_bytes(self, count: int) -> bytes:
         self._taken += count
         return await self._connection.read_exactly(count)
 

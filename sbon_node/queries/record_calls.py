@@ -69,7 +69,7 @@ class RecordCalls:
         handle(ClaimComponent, self._claim)
         handle(LocateComponent, self._locate)
         handle(ReportState, self._report)
-        handle(CheckQueries, self._check)
+        handle(CheckQueries, self._check_queries)
         handle(ListQueries, self._list)
         handle(ShowQuery, self._show)
         handle(StopQuery, self._stop)
@@ -107,7 +107,7 @@ class RecordCalls:
             raise self._records.missing(key_of(query))
         return record
 
-    async def _check(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
+    async def _check_queries(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
         """Say which of the queries are over, by a majority or as this node remembers it, and which are unknown here."""
         known = {query: self._records.get(query) for query in call.queries}
         ended = [query for query, record in known.items() if record is not None and record.state not in LIVE]
@@ -148,7 +148,7 @@ class RecordCalls:
         try:
             # The caller waits for the hosts' answers as well.
             async with self._context.clock.timeout(self._context.settings.component_timeout_s):
-                record = await self._leader.read(call.query)
+                record = await self._leader.read_record(call.query)
         except (SbonError, TimeoutError) as error:
             if known is None or (isinstance(error, SbonError) and error.code not in UNDECIDED):
                 raise

@@ -362,7 +362,7 @@ def test_an_acceptor_that_has_read_a_change_which_it_missed_accepts_it(tmp_path:
         for name in "abcd":
             cluster.at(name).daemon.ownership.registers._behind.clear()  # Their memory of who missed it is lost, as by a restart.
         server.handle(AskRegister, serve)
-        record = await ask(cluster, late, cluster.at(late).daemon.queries.leader.read(uid))
+        record = await ask(cluster, late, cluster.at(late).daemon.queries.leader.read_record(uid))
         state = cluster.at(late).daemon.ownership.acceptors.state(key)
         assert state is not None
         assert state.version < record.version

@@ -146,7 +146,7 @@ async def test_many_queries_take_turns_in_the_history(most: int, turns: list[str
     context: Any = SimpleNamespace(settings=ControlSettings(history_queries=most), clock=Rounds())
     histories = UsageHistories(context, lambda: ["c", "a", "b", "unknown"], now)
     for query in "abc":
-        histories.begin(query)
+        histories.begin_history(query)
     with pytest.raises(asyncio.CancelledError):
         await histories.run()
     assert [" ".join(names) for names in asked] == turns

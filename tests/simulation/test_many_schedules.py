@@ -160,12 +160,12 @@ def test_a_row_that_a_window_counts_twice_is_noticed(monkeypatch: pytest.MonkeyP
 
 
 def test_a_query_that_never_ends_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def take(self: SinkRunner) -> bool:
+    async def take_frames(self: SinkRunner) -> bool:
         await asyncio.get_running_loop().create_future()
         return False
 
     monkeypatch.setattr(leak_check, "LIVENESS_S", 60.0)
-    monkeypatch.setattr(SinkRunner, "_take", take)
+    monkeypatch.setattr(SinkRunner, "_take_frames", take_frames)
     outcome = run_schedule([Fault(AtTime(1.0), "kill", "o")], seed=1)
     assert outcome.stuck
     assert re.search(r"the query is running \d+ s after the last fault", outcome.failure)

@@ -358,7 +358,7 @@ class OperatorLetters:
             folder, operator, max_bytes=settings.dead_letter_max_bytes, max_text=settings.dead_letter_text_bytes
         )
         self._file = self._letters.path.with_suffix(".at")
-        self._at = self._read()
+        self._at = self._read_letters()
 
     @property
     def rows(self) -> int:
@@ -390,7 +390,7 @@ class OperatorLetters:
         most = self._settings.dead_letter_text_bytes
         return {"expression": row.expression, "reason": row.reason, "row": row.row[:most]}
 
-    def _read(self) -> At:
+    def _read_letters(self) -> At:
         with named_errors(self._file):
             if not self._file.exists():
                 return At()

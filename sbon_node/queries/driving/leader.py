@@ -121,7 +121,7 @@ class QueryLeader:
     def _take_up(self, query: str) -> None:
         """Begin the history of a query that this node leads from now on."""
         if not self._histories.points(query):
-            self._histories.begin(query)
+            self._histories.begin_history(query)
 
     def running(self) -> list[str]:
         """Return the running queries that this node leads."""
@@ -180,7 +180,7 @@ class QueryLeader:
         notify_of_placement(self._context.bus, before, record)
         return record
 
-    async def begin(self, query: str) -> QueryRecord:
+    async def mark_running(self, query: str) -> QueryRecord:
         """Mark the query as running: all parts run or have finished. Raises ``query-over`` if it has ended meanwhile."""
 
         def begun(record: QueryRecord) -> QueryRecord | None:
@@ -191,7 +191,9 @@ class QueryLeader:
 
         record = await self._change(query, begun)
         if record.state == query_states.RUNNING:
-            self._histories.begin(query, QueryUsagePoint(at_ms=self._context.clock.wall_ms(), byte_ms=0.0, baseline_byte_ms=0.0))
+            self._histories.begin_history(
+                query, QueryUsagePoint(at_ms=self._context.clock.wall_ms(), byte_ms=0.0, baseline_byte_ms=0.0)
+            )
         self._submitting.pop(query, None)
         return record
 
@@ -277,7 +279,7 @@ class QueryLeader:
         except SbonError:
             return self._records.get(query)
 
-    async def read(self, query: str) -> QueryRecord:
+    async def read_record(self, query: str) -> QueryRecord:
         """Return the record of a uid as a majority has it; raise ``unknown-query`` or ``no-majority``."""
         record = await self._records.read(query)
         if record is None:
@@ -332,10 +334,10 @@ class QueryLeader:
 
         Unreachable hosts are informed when they return. The end goes on if the caller gives up.
         """
-        if (await self.read(query)).restart_due:
+        if (await self.read_record(query)).restart_due:
             await self._change(query, partial(restarted, uid="", reason="stopped by a user"))
         await self._stops.stop(query)
-        return await self.describe(await self.read(query))
+        return await self.describe(await self.read_record(query))
 
     async def _carry_out_stop(self, query: str) -> None:
         record = await self._conclude(query, query_states.STOPPED, "stopped by a user")
@@ -359,7 +361,7 @@ class QueryLeader:
 
     async def _conclude(self, query: str, state: QueryState, reason: str, *, lost: bool = False) -> QueryRecord:
         """Store the end with the last description and usage; a ``lost`` query begins anew if its submission allows it."""
-        record = await self.read(query)
+        record = await self.read_record(query)
         if record.state not in LIVE:
             return record
         described = await self._described(record, decisions=True)
@@ -376,7 +378,7 @@ class QueryLeader:
 
     def _forget_counts(self, query: str) -> None:
         self._incomplete.pop(query, None)
-        self._histories.end(query)
+        self._histories.end_history(query)
         self.counted.pop(query, None)
         self.reasons.forget(query)
 
@@ -465,10 +467,10 @@ class UsageHistories:
         self._kept: dict[str, TimeSeries[QueryUsagePoint]] = {}
         self._last = ""
 
-    def begin(self, query: str, *points: QueryUsagePoint) -> None:
+    def begin_history(self, query: str, *points: QueryUsagePoint) -> None:
         self._kept[query] = TimeSeries(self._context.settings.history_points, *points, complete=True)
 
-    def end(self, query: str) -> None:
+    def end_history(self, query: str) -> None:
         self._kept.pop(query, None)
 
     def points(self, query: str, after_ms: int = -1) -> list[QueryUsagePoint]:
@@ -480,7 +482,7 @@ class UsageHistories:
         settings = self._context.settings
         while True:
             await self._context.clock.sleep(settings.history_interval_s)
-            await asyncio.gather(*map(self._take, self._next(settings.history_queries)))
+            await asyncio.gather(*map(self._record_point, self._next(settings.history_queries)))
 
     def _next(self, most: int) -> list[str]:
         """Return the next queries in the order of their names."""
@@ -492,7 +494,7 @@ class UsageHistories:
         self._last = chosen[-1]
         return chosen
 
-    async def _take(self, query: str) -> None:
+    async def _record_point(self, query: str) -> None:
         point = await self._now(query)
         if point is not None and query in self._kept:
             self._kept[query].add(point)

@@ -72,14 +72,14 @@ class FurtherSinks(Loop):
                 raise
         finally:
             del self._opening[call.claim]
-        record = await self._leader.read(call.query)
+        record = await self._leader.read_record(call.query)
         one = record_steps.by_claim(record, call.claim)
         if one is None:
             raise SbonError(QUERY_OVER, "the sink was removed meanwhile", where=call.query)
         return QuerySink(sink=await self._info(record, one))
 
     async def _open(self, query: str, claim: str) -> None:
-        record = await self._leader.read(query)
+        record = await self._leader.read_record(query)
         one = record_steps.by_claim(record, claim)
         if one is None or one.state == further_sink_states.REMOVING or record.state != query_states.RUNNING:
             raise SbonError(QUERY_OVER, "the sink was removed, or its query has ended, while it was opened", where=query)
@@ -105,7 +105,7 @@ class FurtherSinks(Loop):
         )
 
     async def _remove(self, call: RemoveQuerySink, caller: Caller) -> QuerySink:
-        record = await self._leader.read(call.query)
+        record = await self._leader.read_record(call.query)
         one = record_steps.named(record, call.sink)
         if call.claim not in ("", one.claim):
             raise SbonError("unknown-sink", f"that sink {call.sink} has gone", where="sink")
@@ -170,7 +170,7 @@ class FurtherSinks(Loop):
 
         Hosts that do not answer learn of it by the register.
         """
-        record = await self._leader.read(query)
+        record = await self._leader.read_record(query)
         one = record_steps.by_claim(record, claim)
         if one is None or record.state != query_states.RUNNING:
             return
@@ -200,7 +200,7 @@ class FurtherSinks(Loop):
                 await self._clear(record.id, one.claim)
             for one in record.more_sinks:
                 await self._look_after(record, one)
-            await self._finish(await self._leader.read(record.id))
+            await self._finish(await self._leader.read_record(record.id))
         except SbonError as error:
             check_cancelled()
             log.info("further-sinks-wait", query=record.id, code=error.code, reason=str(error))

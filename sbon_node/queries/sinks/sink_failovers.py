@@ -105,7 +105,7 @@ class SinkFailovers(Loop):
             self._looking.discard(query)
 
     async def _settle(self, query: str, watched: _Watched) -> None:
-        record = await self._leader.read(query)
+        record = await self._leader.read_record(query)
         if record.state != query_states.RUNNING:
             return
         register = await self._operators.read(query, record.sink_component)

@@ -168,7 +168,7 @@ class Submitter:
             for storing in stored:
                 await storing
             self._operators.check_hosts(record)
-            record = await self._leader.begin(record.id)
+            record = await self._leader.mark_running(record.id)
         except BaseException as error:
             # In a task of its own: a user who leaves meanwhile must not end it half done.
             ending = asyncio.get_running_loop().create_task(self._end(record.id, stored, error), name=f"undo {record.id}")
@@ -227,7 +227,7 @@ class Submitter:
             # still awaited: there is nothing to undo.
             log.info("submission-begun-before", query=query, reason=str(error))
             try:
-                return await self._leader.begin(query)
+                return await self._leader.mark_running(query)
             except SbonError as refusal:
                 await self._leader.undo(query, str(refusal)[:500])
                 raise
@@ -362,7 +362,7 @@ class Restarts(Loop):
         tries, backoff = 0, backoff_of(self._context.settings)
         while True:
             try:
-                record = await self._leader.read(query)
+                record = await self._leader.read_record(query)
                 if not record.restart_due or record.submission is None:
                     return
                 uid = await self._successor(record) or await self._submit(record, record.submission)
