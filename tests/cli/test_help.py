@@ -202,16 +202,23 @@ FOREIGN = {"help", "add-modules", "add-opens", "enable-native-access", "sun-misc
 """Flags of every command, of Java and of curl."""
 
 
+def texts(path: Path) -> list[str]:
+    """Return the strings of a module, or the lines of a file of texts."""
+    if path.suffix == ".toml":
+        return path.read_text(encoding="utf-8").splitlines()
+    tree = ast.parse(path.read_text(encoding="utf-8") if path.suffix == ".py" else "")
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
 def test_each_flag_that_a_message_names_is_one_of_a_command() -> None:
     root = Path(__file__).parents[2]
     known = {flag for command in [sbon, *ALL.values()] for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     named = {
         f"--{flag}": str(path)
         for folder in ("sbon_node", "protocol", "cli/sbon", "cli/sbon_cli")
-        for path in (root / folder).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        for flag in re.findall(r"(?<![\w-])--([a-z][a-z-]*[a-z])", node.value)
+        for path in (root / folder).rglob("*.*")
+        for text in texts(path)
+        for flag in re.findall(r"(?<![\w-])--([a-z][a-z-]*[a-z])", text)
         if flag not in FOREIGN
     }
     assert {flag: path for flag, path in named.items() if flag not in known} == {}

@@ -7,15 +7,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from sbon_lab.simulation.loop import run
 from sbon_node.base.clock import Clock
-from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.tail import TailOptions, TailSource
+from tests.connectors.source_context import context_of
 
 US = pa.timestamp("us", "UTC")
 LINES = pa.schema([("ts", US), ("line", pa.string())])
@@ -31,7 +32,8 @@ class Tail:
         self.path = path
         read = read_options(TailOptions, {"path": str(path), **options}, "tail")
         clock = Clock(wall_s=lambda: WALL_S)
-        self.source = TailSource(read, schema, "ts", limits, clock, lambda p: check_within(p, (str(path.parent),)))
+        limits = msgspec.structs.replace(limits, data_roots=(str(path.parent),))
+        self.source = TailSource(context_of(schema, limits, clock), read)
         self.chunks: list[Chunk] = []
         self.position: bytes | None = None
 

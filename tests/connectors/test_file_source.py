@@ -22,6 +22,7 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_protocol.errors import SbonError
+from tests.connectors.source_context import context_of
 from tests.examples_drawn import examples
 
 US = pa.timestamp("us", "UTC")
@@ -31,7 +32,7 @@ SMALL = ConnectorSettings(block_bytes=1024, max_record_bytes=2048)
 
 def source(path: Path, schema: pa.Schema = SCHEMA, limits: ConnectorSettings = SMALL, **options: Any) -> FileSource:
     read = read_options(FileOptions, {"path": str(path), **options}, "file")
-    return FileSource(read, schema, "ts", limits)
+    return FileSource(context_of(schema, limits), read)
 
 
 async def take(one: FileSource, position: bytes | None = None) -> list[Chunk]:

@@ -19,6 +19,7 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.streams import Pushed
 from sbon_protocol.errors import SbonError
+from tests.connectors.source_context import context_of
 from tests.connectors.source_worlds import SCHEMA, SOURCE, STREAM, rows_of
 
 NDJSON = "application/x-ndjson"
@@ -39,7 +40,7 @@ class Served:
 
     async def start(self) -> None:
         self.outbox = Outbox(self.folder / "outbox.db", StreamSettings(), lambda step: self.failpoint(step))
-        self.source = HttpSource(self.options, SCHEMA, "ts", self.settings, Clock(), "one")
+        self.source = HttpSource(context_of(SCHEMA, self.settings), self.options)
         self.source.check()
         self.runner = SourceRunner(
             SOURCE,

@@ -21,6 +21,7 @@ from sbon_node.connectors.formats.parquet import column_bounds
 from sbon_node.connectors.settings import MIB, ConnectorSettings
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_protocol.errors import SbonError
+from tests.connectors.source_context import context_of
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 LIMITS = ConnectorSettings(parquet_bytes=16 * MIB)
@@ -39,7 +40,7 @@ print(json.dumps([rows, characters, pa.default_memory_pool().max_memory()]))
 
 
 def source(path: Path) -> FileSource:
-    return FileSource(FileOptions(path=str(path)), SCHEMA, "", LIMITS)
+    return FileSource(context_of(SCHEMA, LIMITS, event_time=""), FileOptions(path=str(path)))
 
 
 async def totals(path: Path) -> tuple[int, int]:

@@ -11,11 +11,11 @@ import pytest
 
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import BadRow, Chunk
-from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.generator import GeneratorOptions, GeneratorSource, Timestamp
 from sbon_node.model.frames import END_WATERMARK_MS, MAX_ROW_BYTES
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from tests.connectors.source_context import context_of
 from tests.connectors.source_worlds import SCHEMA, SOURCE, Scripted, World, at, numbers, rows_of
 
 
@@ -123,13 +123,8 @@ def test_dead_letters_are_bounded_and_counted_beyond(tmp_path: Path) -> None:
 
 
 def generator(**options: Any) -> GeneratorSource:
-    return GeneratorSource(
-        GeneratorOptions(columns={"ts": Timestamp(step_ms=100, jitter_ms=3000)}, **options),
-        SCHEMA,
-        "ts",
-        ConnectorSettings(),
-        1e3,
-    )
+    columns = {"ts": Timestamp(step_ms=100, jitter_ms=3000)}
+    return GeneratorSource(context_of(SCHEMA), GeneratorOptions(columns=columns, **options))
 
 
 def test_a_generator_keeps_its_rate_and_resumes_with_the_same_rows(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbon_protocol.api.columns import Column
-from tests.sql.batch import batch_spark
+from tests.planning.sql.batch import batch_spark
 
 KEYS = (Column("k", "bigint"),)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.queries.describing.waits import KINDS, ReasonKind
-from tests.backups.test_sink_failover import Other, begun, check_rows, other
 from tests.calm_clusters import in_calm_cluster
+from tests.hosting.standby.test_sink_failover import Other, begun, check_rows, other
 from tests.nodes.clusters import state_of
 from tests.nodes.test_moved_operators import finished
 

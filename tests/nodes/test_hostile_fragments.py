@@ -13,7 +13,7 @@ from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import ask, declare, in_cluster, source_at
-from tests.sql.test_refusals import BYPASSES
+from tests.planning.sql.test_refusals import BYPASSES
 
 NEEDS = Needs(cores=0.1, memory_mb=100.0)
 OPERATOR = "hostile.b0"

@@ -10,7 +10,7 @@ from sbon_node.overlay import presence
 from sbon_node.overlay.membership.table import Table
 from sbon_node.overlay.presence import RULES, Presence, Rule, Watch, may_be
 from sbon_protocol.messages import MemberState
-from tests.membership.cores import member
+from tests.overlay.membership.cores import member
 
 GRACE_S = 60.0
 MINE = "i-b"

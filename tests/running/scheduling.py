@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.running.stored import StoredRun, folder_of
 
-SHARED = ("tests/live", "tests/suite", "tests/dashboard", "tests/engine/shared", "tests/sql/on_spark")
+SHARED = ("tests/live", "tests/suite", "tests/dashboard", "tests/engine/shared", "tests/planning/sql/on_spark")
 """Folders whose tests share one cluster, one engine or one JVM."""
 
 APART = ("simulation", "scenarios")

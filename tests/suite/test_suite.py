@@ -9,7 +9,6 @@ import pytest
 from sbon_lab.suite.cases import Case, cases, refusals
 from sbon_lab.suite.reference import Reference, differences
 from sbon_lab.suite.streams import SITES, SuiteStream, write_streams
-from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.event_time import EventTime
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.model.schema import to_arrow
@@ -19,6 +18,7 @@ from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.stages.cut import Stage, cut
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.errors import SbonError
+from tests.connectors.source_context import context_of
 from tests.suite.shapes import KINDS, SAMPLE, shapes
 from tests.suite.virtual import planned
 
@@ -74,7 +74,7 @@ async def test_rows_come_out_of_order_and_none_is_late(streams: dict[str, SuiteS
         assert set(stream.files) == set(SITES)
         for source in stream.sources():
             schema = to_arrow(stream.declaration.schema)
-            reader = FileSource(FileOptions(**source.options), schema, stream.declaration.event_time, ConnectorSettings())
+            reader = FileSource(context_of(schema, event_time=stream.declaration.event_time), FileOptions(**source.options))
             time = EventTime(stream.declaration.event_time, stream.declaration.delay_ms)
             rows, greatest = 0, -1
             await reader.open(None)

@@ -71,15 +71,15 @@ def _of_command(hint: str) -> str:
 
 
 @contextmanager
-def written(file: Path) -> Iterator[None]:
-    """Raise :class:`SbonError` ``not-written`` where a file cannot be written; no part of it stays."""
+def written(file: Path, code: str = "not-written") -> Iterator[None]:
+    """Raise :class:`SbonError` with the ``code`` where a file cannot be written; no part of it stays."""
     try:
         yield
     except OSError as error:
         if error.filename is None and file.is_file():  # It was opened, and is no device.
             file.unlink(missing_ok=True)
         hint = "name another with --out"
-        raise SbonError("not-written", f"cannot be written: {error.strerror}", where=str(file), hint=hint) from error
+        raise SbonError(code, f"cannot be written: {error.strerror}", where=str(file), hint=hint) from error
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -42,6 +42,13 @@ class Source:
 
     def __init__(self, root: Path) -> None:
         trees = {file: ast.parse(file.read_bytes()) for package in PACKAGES for file in sorted((root / package).rglob("*.py"))}
+        self._listed = [
+            (file, code)
+            for package in PACKAGES
+            for file in sorted((root / package).rglob("*.toml"))
+            for code in re.findall(r'^code = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE)
+        ]
+        """Codes in tables of refusals, which are data files beside the code that raises them."""
         self._calls: dict[str, list[Call]] = {}
         self._constants: dict[str, list[ast.expr]] = {}
         self._functions: dict[str, list[Function]] = {}
@@ -68,6 +75,8 @@ class Source:
                 if isinstance(key, ast.Constant) and key.value == "code":
                     for code in self._values(value, (), set()):
                         files_by_code.setdefault(code, set()).add(file)
+        for file, code in self._listed:
+            files_by_code.setdefault(code, set()).add(file)
         return {code: sorted(files) for code, files in sorted(files_by_code.items())}
 
     def _values(self, value: Node, around: tuple[Function, ...], seen: Seen) -> Iterator[str]:

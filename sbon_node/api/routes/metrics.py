@@ -1,6 +1,6 @@
 """``GET /metrics``: a node's metrics snapshot as Prometheus reads it.
 
-Names, labels and meanings of metrics are in :data:`METRICS`, which docs/operations.md repeats. Labels take few values: states,
+Names, labels and meanings of metrics are in ``metrics.toml``, which docs/operations.md repeats. Labels take few values: states,
 kinds and routes are fixed; ``engine.max_operators`` and ``backups.most`` bound operators, and sources beyond
 :data:`MAX_SOURCES` are counted together, as are queries that are less behind than :data:`MAX_QUERIES` others.
 """
@@ -8,6 +8,7 @@ kinds and routes are fixed; ``engine.max_operators`` and ``backups.most`` bound 
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -38,110 +39,16 @@ Labels = tuple[str, ...]
 Sample = tuple[str, Labels, float]
 
 
-class Labelled(NamedTuple):
+class Labelled(msgspec.Struct, frozen=True):
     """A metric: counters begin at 0 when the node starts, but those of sources, which its data directory keeps."""
 
     kind: Literal["counter", "gauge"]
-    labels: Labels
     help: str
+    labels: Labels = ()
 
 
-def counter(help_: str, *labels: str) -> Labelled:
-    return Labelled("counter", labels, help_)
-
-
-def gauge(help_: str, *labels: str) -> Labelled:
-    return Labelled("gauge", labels, help_)
-
-
-METRICS: Mapping[str, Labelled] = {
-    "sbon_build_info": gauge("always 1; the labels give the versions", "version", "python"),
-    "sbon_ready": gauge("1 if /readyz answers 200, else 0"),
-    "sbon_reason": gauge("1 for each reason that /readyz gives", "code", "weight"),
-    "sbon_members": gauge("members this node knows, itself included: alive, suspect, away, dead, left", "state"),
-    "sbon_membership_health": gauge("health score of this node itself, 0 for healthy; the greater, the slower it probes"),
-    "sbon_coordinate_error": gauge("estimated relative error of this node's coordinate; 1 if unknown"),
-    "sbon_coordinate_height_seconds": gauge("height of this node's coordinate, which adds to every latency"),
-    "sbon_coordinate_load_seconds": gauge("this node's coordinate in the load dimension"),
-    "sbon_coordinate_neighbours": gauge("neighbours that this node measures for its coordinate"),
-    "sbon_datagrams_total": counter("datagrams sent and received, by kind of message", "direction", "kind"),
-    "sbon_datagram_bytes_total": counter("bytes of these datagrams, without the system's headers", "direction", "kind"),
-    "sbon_frames_total": counter("frames on TCP connections with peers, by kind of message", "direction", "kind"),
-    "sbon_frame_bytes_total": counter("bytes of these frames", "direction", "kind"),
-    "sbon_refused_total": counter("refused, dropped or broken messages and connections: the counters of sbon status", "kind"),
-    "sbon_streams": gauge("streams in the outbox: of sources, of operators", "kind"),
-    "sbon_stream_frames_total": counter("frames this node's streams have made visible"),
-    "sbon_stream_rows_total": counter("rows in them"),
-    "sbon_stream_bytes_total": counter("bytes of payload in them"),
-    "sbon_outbox_bytes": gauge("size of the outbox's files"),
-    "sbon_outbox_unreceived_bytes": gauge("bytes that subscribers have yet to receive"),
-    "sbon_outbox_paused_streams": gauge("streams whose producer waits for subscribers"),
-    "sbon_subscriptions": gauge("subscriptions to streams of this node: active, or failed by falling behind", "state"),
-    "sbon_links_served": gauge("connections on which subscribers are served now"),
-    "sbon_link_sent_frames_total": counter("frames sent to subscribers, resent ones included"),
-    "sbon_link_sent_rows_total": counter("rows in them"),
-    "sbon_link_sent_bytes_total": counter("bytes of payload in them, from which network usage is computed"),
-    "sbon_link_sent_credit_bytes": gauge("credit in use: what subscribers have been sent and still hold"),
-    "sbon_links": gauge("links that bring streams to this node: connecting, connected, failed, closed", "state"),
-    "sbon_link_credit_bytes": gauge("bytes these links may hold in memory"),
-    "sbon_link_buffered_bytes": gauge("bytes that these links hold in memory"),
-    "sbon_link_spilled_bytes": gauge("bytes held back on disk, since their inputs are ahead of others"),
-    "sbon_sources": gauge("sources of this node: idle, running, paused, ended, failed", "state"),
-    "sbon_source_rows_total": counter("rows a source has written", "stream", "source"),
-    "sbon_source_bytes_total": counter("bytes of payload of these rows", "stream", "source"),
-    "sbon_source_late_rows_total": counter("rows dropped: later than the stream allows", "stream", "source"),
-    "sbon_source_bad_rows_total": counter("unreadable rows, put in the dead-letter file", "stream", "source"),
-    "sbon_source_too_large_rows_total": counter("rows over the limit, put in the dead-letter file", "stream", "source"),
-    "sbon_source_lost_rows_total": counter(
-        "rows of a live source that subscribers fell too far behind to get", "stream", "source"
-    ),
-    "sbon_dead_letter_bytes": gauge("size of all dead-letter files"),
-    "sbon_operators": gauge("operators of this node: starting, running, stopped, failed", "state"),
-    "sbon_backups": gauge(
-        "replicated operators of this node by the state of their backup: missing, copying, current, behind", "state"
-    ),
-    "sbon_recovered_operators": gauge(
-        "operators that this node took over as their backup since it started: by follower, or by checkpoint", "by"
-    ),
-    "sbon_operator_rows_in_total": counter("rows an operator has read", "query", "operator"),
-    "sbon_operator_rows_out_total": counter("rows it has written", "query", "operator"),
-    "sbon_operator_bytes_in_total": counter("bytes of payload it has read", "query", "operator"),
-    "sbon_operator_bytes_out_total": counter("bytes of payload it has written", "query", "operator"),
-    "sbon_operator_skipped_rows_total": counter(
-        "rows it has left out because an expression raised an error for them", "query", "operator"
-    ),
-    "sbon_operator_batches_total": counter("batches it has run", "query", "operator"),
-    "sbon_operator_batch_seconds": gauge("mean duration of its batches, weighted towards newer ones", "query", "operator"),
-    "sbon_sinks": gauge(
-        "sinks of this node: running, paused, finished, opening, and those that a follower reads (follow)", "state"
-    ),
-    "sbon_queries": gauge("records of queries this node holds: placing, running, finished, failed, stopped", "state"),
-    "sbon_queries_failed_total": counter("queries that this node has recorded as failed, without refused ones"),
-    "sbon_queries_without_record": gauge(
-        "queries with parts here whose record is lost, or unreachable: most of its keepers are away", "state"
-    ),
-    "sbon_query_reasons": gauge(
-        "queries that this node leads and that may not progress, by the kind of reason; see below", "kind"
-    ),
-    "sbon_query_behind_seconds": gauge(
-        "age of the oldest rows here that a query has yet to finish with; _other is the most of all others", "query"
-    ),
-    "sbon_engine": gauge("1 for the engine's state, 0 for the others: idle, starting, running, failed", "state"),
-    "sbon_engine_starts_total": counter("starts of the engine's process; each but the first followed a death or a replacement"),
-    "sbon_engine_replacements_total": counter("full engines that a new one has replaced"),
-    "sbon_engine_replacement_seconds": gauge("time for which the last replacement has paused operators"),
-    "sbon_engine_recovery_seconds": gauge("time until operators ran again after the engine's last death"),
-    "sbon_pairs_measured_total": counter("pairs of nodes measured on request: measured, failed", "outcome"),
-    "sbon_pairs_under_way": gauge("pairs that are being measured"),
-    "sbon_pairs_known": gauge("pairs whose measurement is fresh"),
-    "sbon_api_requests_total": counter("requests the HTTP API has answered", "method", "route", "status"),
-    "sbon_api_request_seconds_total": counter("seconds they took; event streams until their end", "method", "route", "status"),
-    "sbon_api_under_way": gauge("requests that are being answered, event streams included"),
-    "sbon_api_connections": gauge("open connections of the HTTP API"),
-    "sbon_disk_free_bytes": gauge("free space on the disk of the data directory"),
-    "sbon_disk_free_inodes": gauge("files that still fit on it"),
-    "sbon_tasks": gauge("tasks of the event loop"),
-}
+METRICS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, Labelled])
+"""Every metric by its name, in the order of the page."""
 
 
 class Scrape(NamedTuple):

@@ -13,6 +13,7 @@ from aiohttp import web
 from sbon_node.api.encoding import encode
 from sbon_node.api.routes import operations, queries, streams
 from sbon_node.api.routes.route import Plain, Route, Shape, shape_of
+from sbon_node.api.server.problems import STATUSES
 from sbon_protocol.api.nodes import Problem
 
 
@@ -39,23 +40,7 @@ ROUTES: tuple[Route, ...] = (
 ANYWHERE = (403, 429, 500, 503)
 """A page of another origin, too many requests, a defect of ours, a node that starts or stops or has too many connections."""
 
-_MEANINGS = {
-    400: "The request is wrong; `where` names the field",
-    403: "Not allowed: a page of another origin, or a path outside the data roots",
-    404: "There is none of that name",
-    408: "The body came too slowly",
-    409: "It exists already, or is in use",
-    410: "It is gone",
-    413: "The body is larger than `api.max_body_bytes`",
-    415: "The body is of another media type",
-    421: "Another node does this; the hint names it",
-    422: "The idempotency key was used for other content",
-    429: "Too many requests; come again after `Retry-After` seconds",
-    500: "A defect of the node; its log says more",
-    503: "The node, another node or an engine is away, or has no capacity",
-    504: "No answer in time",
-    507: "No space on a disk",
-}
+_MEANINGS = {number: status.meaning for number, status in STATUSES.items() if status.meaning}
 _COMPONENT = "#/components/schemas/{name}"
 
 

@@ -1,43 +1,30 @@
 """The HTTP statuses of the user's errors, by their codes."""
 
-_CODES = {
-    403: "not-the-reader forbidden-user forbidden-host forbidden-origin outside-roots outside-endpoints",
-    405: "method-not-allowed",
-    408: "post-too-slow body-too-slow",
-    409: "node-drained already-there move-cancelled move-committed move-superseded move-under-way not-movable "
-    "already-followed not-followable query-over not-retained too-many-sinks record-lost",
-    410: "stream-dropped",
-    413: "too-large",
-    415: "unsupported-format not-json",
-    421: "source-elsewhere",
-    422: "planning-too-long planning-too-large planner-lost key-reused",
-    429: "too-many-measurements too-many-requests too-many-plans source-busy",
-    500: "internal",
-    503: "no-capacity delay-bound throughput-bound zone-failed zones-busy no-majority ballot-exhausted peer-unreachable "
-    "unreachable node-away not-aligned not-level not-settled copy-stalled data-dir low-disk not-stored "
-    "too-many-connections starting stopping planner-busy source-behind source-paused post-unknown source-stopped",
-    504: "timeout",
-    507: "disk-full",
-}
-_STATUS = {code: status for status, codes in _CODES.items() for code in codes.split()}
+from pathlib import Path
+
+import msgspec
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The meaning of a status, and the codes that have it: by name, by their beginning or by their end."""
+
+    meaning: str = ""
+    """Empty for one that no described request can have."""
+    codes: tuple[str, ...] = ()
+    beginnings: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+
+
+STATUSES = msgspec.toml.decode(Path(__file__).with_name("statuses.toml").read_bytes(), type=dict[int, Status])
+
+_BY_CODE = {code: number for number, status in STATUSES.items() for code in status.codes}
 RETRY_AFTER_S = {"source-behind": 5, "source-paused": 5}
 """Seconds to wait before repeating a temporarily rejected request, where more than 1."""
-_BY_END = {
-    "-unknown": 404,
-    "-not-found": 404,
-    "-taken": 409,
-    "-exists": 409,
-    "-in-use": 409,
-    "-unreachable": 503,
-    "-too-large": 413,
-}
 
 
 def status_of(code: str) -> int:
     """Return the HTTP status of an error's code; 400 by default."""
-    if code in _STATUS:
-        return _STATUS[code]
-    if code.startswith(("unknown-", "no-such-")):
-        return 404
-    by_end = (status for end, status in _BY_END.items() if code.endswith(end))
-    return next(by_end, 503 if code.startswith("engine-") else 400)
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    by_affix = (n for n, status in STATUSES.items() if code.startswith(status.beginnings) or code.endswith(status.ends))
+    return next(by_affix, 400)

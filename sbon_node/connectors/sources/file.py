@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Meta
 
+from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.formats import text_format as texts
 from sbon_node.connectors.formats.blocks import Block, BlockReader
 from sbon_node.connectors.formats.parquet import ParquetRows
@@ -17,6 +18,7 @@ from sbon_node.connectors.formats.text_format import Delimiter, Header, Null, Ti
 from sbon_node.connectors.formats.times import check_timestamp_format
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.context import SourceContext
 from sbon_node.connectors.sources.event_time import FIRST_MS, milliseconds
 from sbon_protocol.errors import SbonError
 
@@ -46,11 +48,12 @@ class FileSource:
     finite = True
     waits = True
 
-    def __init__(self, options: FileOptions, schema: pa.Schema, event_time: str, settings: ConnectorSettings) -> None:
+    def __init__(self, context: SourceContext, options: FileOptions) -> None:
+        check_within(options.path, context.settings.data_roots)
         self._replay = options.replay
-        self._event_time, self._linger_s = event_time, settings.linger_s
+        self._event_time, self._linger_s = context.stream.event_time, context.settings.linger_s
         check_timestamp_format(options.timestamp_format)
-        self._reader = _reader(options, schema, settings)
+        self._reader = _reader(options, context.schema, context.settings)
         self._block: Block | None = None
         self._done = 0
         self._before: float | None = None

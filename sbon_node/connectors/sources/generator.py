@@ -11,7 +11,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from sbon_node.connectors.interface import Chunk
-from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.context import SourceContext
 from sbon_node.model.schema import type_of
 from sbon_protocol.errors import SbonError
 
@@ -73,11 +73,10 @@ class GeneratorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class GeneratorSource:
     """See :class:`sbon_node.connectors.interface.Source`. Its position is the number of the next row."""
 
-    def __init__(
-        self, options: GeneratorOptions, schema: pa.Schema, event_time: str, settings: ConnectorSettings, rows_s: float
-    ) -> None:
+    def __init__(self, context: SourceContext, options: GeneratorOptions) -> None:
+        schema = context.schema
         self._options, self._schema = options, schema
-        self._rate = rows_s if options.rate is None else options.rate
+        self._rate = context.declaration.expected_rows_s if options.rate is None else options.rate
         if not self._rate and not options.rows:
             hint = "set rate to rows a second, or rows to how many it shall make"
             message = "a generator without end needs a pace: rate and rows are both 0"
@@ -86,8 +85,8 @@ class GeneratorSource:
         if unknown:
             message, hint = f"the stream has no column {unknown[0]!r}", f"its columns: {', '.join(schema.names)}"
             raise SbonError("bad-option", message, where=f"options.columns.{unknown[0]}", hint=hint)
-        self._rules = [options.columns.get(field.name) or _by_type(field, event_time) for field in schema]
-        self._step = max(1, min(MAX_CHUNK_ROWS, int(self._rate * settings.linger_s))) if self._rate else MAX_CHUNK_ROWS
+        self._rules = [options.columns.get(field.name) or _by_type(field, context.stream.event_time) for field in schema]
+        self._step = max(1, min(MAX_CHUNK_ROWS, int(self._rate * context.settings.linger_s))) if self._rate else MAX_CHUNK_ROWS
         self._next = 0
 
     @property

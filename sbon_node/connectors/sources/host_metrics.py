@@ -11,8 +11,8 @@ import psutil
 import pyarrow as pa
 from msgspec import Meta
 
-from sbon_node.base.clock import Clock
 from sbon_node.connectors.interface import Chunk
+from sbon_node.connectors.sources.context import SourceContext
 from sbon_node.model.schema import type_of
 from sbon_protocol.errors import SbonError
 
@@ -34,9 +34,10 @@ class HostMetricsSource:
     finite = False
     waits = False
 
-    def __init__(self, options: HostMetricsOptions, schema: pa.Schema, host: str, clock: Clock) -> None:
-        self._options, self._schema, self._host, self._clock = options, schema, host, clock
-        for field in schema:
+    def __init__(self, context: SourceContext, options: HostMetricsOptions) -> None:
+        self._options, self._schema, self._clock = options, context.schema, context.clock
+        self._host = context.declaration.node
+        for field in context.schema:
             if field.name not in METRICS:
                 hint = f"there are {', '.join(METRICS)}"
                 raise SbonError("bad-option", f"there is no metric {field.name!r}", where=f"columns.{field.name}", hint=hint)

@@ -14,12 +14,11 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from sbon_node.base.clock import Clock
 from sbon_node.connectors.formats.blocks import TextFormat
 from sbon_node.connectors.formats.text_file import GrowingText, ParsedText
 from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, Stamp, TimestampFormat, text_format
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
-from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.context import SourceContext
 from sbon_node.connectors.sources.push import Post, PostBuffer
 from sbon_protocol.api.streams import MAX_REPORTED, Pushed, RefusedRow
 from sbon_protocol.errors import SbonError
@@ -79,11 +78,10 @@ class HttpSource:
     finite = False
     waits = False
 
-    def __init__(
-        self, options: HttpSourceOptions, schema: pa.Schema, event_time: str, settings: ConnectorSettings, clock: Clock, name: str
-    ) -> None:
-        self._options, self._schema, self._settings, self._name = options, schema, settings, name
-        self._added = {event_time: Arrival(clock.wall_ms)} if options.stamp else None
+    def __init__(self, context: SourceContext, options: HttpSourceOptions) -> None:
+        self._options, self._schema, self._settings = options, context.schema, context.settings
+        self._name = context.declaration.name
+        self._added = {context.stream.event_time: Arrival(context.clock.wall_ms)} if options.stamp else None
         self._posts = 0
         self._seen: dict[bytes, SeenPost] = {}
         self._waiting: dict[bytes, _Waiting] = {}
@@ -91,7 +89,7 @@ class HttpSource:
         self._queue: deque[_Waiting] = deque()
         self._read: deque[_Waiting] = deque()
         self._news = asyncio.Event()
-        self._buffer = PostBuffer(settings, clock)
+        self._buffer = PostBuffer(context.settings, context.clock)
         self._open = False
 
     def check(self) -> None:

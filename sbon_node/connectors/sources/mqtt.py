@@ -21,13 +21,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from sbon_node.base.clock import Clock
 from sbon_node.base.connecting import reason_of
 from sbon_node.connectors.access.permitted import checked_addresses
 from sbon_node.connectors.formats.blocks import Parsed
 from sbon_node.connectors.formats.text_format import Arrival, RowFormat, text_format
 from sbon_node.connectors.interface import AWAY, BadRow, Chunk, Receipt
-from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.context import SourceContext
 from sbon_node.connectors.sources.mqtt_options import MqttOptions, check_mqtt
 from sbon_protocol.errors import SbonError
 
@@ -62,11 +61,10 @@ class MqttSource:
     finite = False
     waits = False
 
-    def __init__(
-        self, options: MqttOptions, schema: pa.Schema, event_time: str, settings: ConnectorSettings, clock: Clock
-    ) -> None:
-        self._options, self._schema, self._settings = options, schema, settings
-        self._endpoint = check_mqtt(options, settings)
+    def __init__(self, context: SourceContext, options: MqttOptions) -> None:
+        schema, event_time = context.schema, context.stream.event_time
+        self._options, self._schema, self._settings = options, schema, context.settings
+        self._endpoint = check_mqtt(options, context.settings)
         stamped = options.stamp or (options.format == "text" and f"(?P<{event_time}>" not in options.pattern)
         inner = schema
         if options.topic_column:
@@ -83,7 +81,7 @@ class MqttSource:
             null=options.null,
             timestamp_format=options.timestamp_format,
             pattern=options.pattern,
-            added={event_time: Arrival(clock.wall_ms)} if stamped else None,
+            added={event_time: Arrival(context.clock.wall_ms)} if stamped else None,
         )
         self._at = MqttPosition(client="")
         self._told = False

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from sbon_node.base.clock import Clock
 from sbon_node.connectors import installed
-from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.interface import Source
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.context import SourceContext as SourceContext
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.connectors.sources.generator import GeneratorOptions, GeneratorSource
 from sbon_node.connectors.sources.host_metrics import HostMetricsOptions, HostMetricsSource
@@ -23,17 +22,6 @@ from sbon_node.connectors.sources.tail import TailOptions, TailSource
 from sbon_node.model.schema import to_arrow
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.errors import SbonError, did_you_mean
-
-
-@dataclass(frozen=True, slots=True)
-class SourceContext:
-    """Inputs of a source: its declarations, the stream's Arrow schema, the settings, and the node's clock."""
-
-    declaration: SourceDeclaration
-    stream: StreamDeclaration
-    schema: pa.Schema
-    settings: ConnectorSettings
-    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,48 +37,20 @@ class Connector:
     moves: bool = False
 
 
-def _file(context: SourceContext, options: FileOptions) -> Source:
-    check_within(options.path, context.settings.data_roots)
-    return FileSource(options, context.schema, context.stream.event_time, context.settings)
-
-
-def _generator(context: SourceContext, options: GeneratorOptions) -> Source:
-    return GeneratorSource(
-        options, context.schema, context.stream.event_time, context.settings, context.declaration.expected_rows_s
-    )
-
-
-def _host_metrics(context: SourceContext, options: HostMetricsOptions) -> Source:
-    return HostMetricsSource(options, context.schema, context.declaration.node, context.clock)
-
-
-def _tail(context: SourceContext, options: TailOptions) -> Source:
-    roots = context.settings.data_roots
-    event_time = context.stream.event_time
-    return TailSource(
-        options, context.schema, event_time, context.settings, context.clock, lambda path: check_within(path, roots)
-    )
-
-
-def _http(context: SourceContext, options: HttpSourceOptions) -> Source:
-    event_time = context.stream.event_time
-    return HttpSource(options, context.schema, event_time, context.settings, context.clock, context.declaration.name)
-
-
 def _mqtt(context: SourceContext, options: MqttOptions) -> Source:
     from sbon_node.connectors.sources.mqtt import MqttSource
 
-    return MqttSource(options, context.schema, context.stream.event_time, context.settings, context.clock)
+    return MqttSource(context, options)
 
 
 SOURCES: dict[str, Connector] = {
-    "file": Connector(FileOptions, _file),
-    "tail": Connector(TailOptions, _tail),
-    "http": Connector(HttpSourceOptions, _http, moves=True),
+    "file": Connector(FileOptions, FileSource),
+    "tail": Connector(TailOptions, TailSource),
+    "http": Connector(HttpSourceOptions, HttpSource, moves=True),
     "mqtt": Connector(MqttOptions, _mqtt, moves=True),
-    "generator": Connector(GeneratorOptions, _generator, moves=True),
-    QUERY: Connector(ResultOptions, lambda context, options: ResultSource(options)),
-    "hostmetrics": Connector(HostMetricsOptions, _host_metrics),
+    "generator": Connector(GeneratorOptions, GeneratorSource, moves=True),
+    QUERY: Connector(ResultOptions, lambda _, options: ResultSource(options)),
+    "hostmetrics": Connector(HostMetricsOptions, HostMetricsSource),
 }
 
 

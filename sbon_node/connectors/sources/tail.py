@@ -9,18 +9,16 @@ name, ``.`` or ``-``, and more. It reads a line once it has its newline.
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-import pyarrow as pa
 import structlog
 from msgspec import Meta
 
-from sbon_node.base.clock import Clock
-from sbon_node.connectors.access.roots import open_within
+from sbon_node.connectors.access.roots import check_within, open_within
 from sbon_node.connectors.formats import text_format as texts
 from sbon_node.connectors.formats.blocks import TextFormat
 from sbon_node.connectors.formats.text_file import (
@@ -35,6 +33,7 @@ from sbon_node.connectors.formats.text_file import (
 from sbon_node.connectors.formats.text_format import Delimiter, Header, Null, Pattern, Stamp, TimestampFormat
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.context import SourceContext
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
@@ -258,24 +257,16 @@ class TailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TailSource:
-    """Tail source; see :class:`sbon_node.connectors.interface.Source`. ``permitted`` raises for a path that may not be read."""
+    """Tail source; see :class:`sbon_node.connectors.interface.Source`."""
 
     finite = False
     waits = True
 
-    def __init__(
-        self,
-        options: TailOptions,
-        schema: pa.Schema,
-        event_time: str,
-        settings: ConnectorSettings,
-        clock: Clock,
-        permitted: Callable[[str], None],
-    ) -> None:
-        self._options, self._settings, self._clock, self._permitted = options, settings, clock, permitted
-        self._path, self._roots = Path(options.path).expanduser(), settings.data_roots
-        self._schema, self._event_time = schema, event_time
-        self._arrival = texts.Arrival(clock.wall_ms)
+    def __init__(self, context: SourceContext, options: TailOptions) -> None:
+        self._options, self._settings, self._clock = options, context.settings, context.clock
+        self._path, self._roots = Path(options.path).expanduser(), context.settings.data_roots
+        self._schema, self._event_time = context.schema, context.stream.event_time
+        self._arrival = texts.Arrival(context.clock.wall_ms)
         self._format()
         self._file: TailFile | None = None
         self._position: TailPosition | None = None
@@ -286,7 +277,7 @@ class TailSource:
 
     def check(self) -> None:
         """Refuse a file that cannot be read; one that does not exist yet is awaited if its folder exists."""
-        self._permitted(str(self._path))
+        check_within(str(self._path), self._roots)
         try:
             file = TailFile(self._path, self._format(), self._settings)
         except SbonError as error:
@@ -373,7 +364,7 @@ class TailSource:
     def _follow(self, path: Path, position: TailPosition | None = None, *, at_end: bool = False) -> None:
         """Switch to another file, or to none if it is missing now."""
         self._let_go()
-        self._permitted(str(path))
+        check_within(str(path), self._roots)
         try:
             self._file = TailFile(path, self._format(), self._settings, position, at_end=at_end)
             self._missing_since = None

@@ -144,20 +144,7 @@ class Worker:
 def planned(
     request: messages.PlanRequest, analyse: Analyse, settings: QuerySettings, recall: Recall
 ) -> Coroutine[Any, Any, ProposedPlan]:
-    return plan_query(
-        request.text,
-        request.catalog,
-        request.query,
-        analyse,
-        settings,
-        recall=recall,
-        decompose=request.decompose,
-        join_window_ms=request.join_window_ms,
-        on_error=request.on_error,
-        state_provider=request.state_provider,
-        since_ms=request.since_ms,
-        offers=request.offers,
-    )
+    return plan_query(**msgspec.structs.asdict(request), analyse=analyse, settings=settings, recall=recall)
 
 
 def _with_others(begin: messages.PlanText) -> messages.PlanRequest:

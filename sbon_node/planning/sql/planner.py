@@ -33,7 +33,7 @@ from sbon_protocol.errors import SbonError
 async def plan_query(
     text: str,
     catalog: Mapping[str, CatalogEntry],
-    query_id: str,
+    query: str,
     analyse: Analyse,
     settings: QuerySettings | None = None,
     recall: Recall = nothing_measured,
@@ -46,7 +46,9 @@ async def plan_query(
 ) -> ProposedPlan:
     """Plan ``text`` over the streams of ``catalog``.
 
-    Operators are named ``<query_id>.b0``, ``.o1`` and so on. Rates come from ``recall``, else they are estimates. Joins without a
+    The fields of :class:`~sbon_node.planning.process.messages.PlanRequest` have the names of these arguments.
+
+    Operators are named ``<query>.b0``, ``.o1`` and so on. Rates come from ``recall``, else they are estimates. Joins without a
     time bound get ``join_window_ms``. ``on_error`` says how an expression treats a row for which it raises an error, and
     ``state_provider`` where operators keep their state, by default as the settings say. Rows with event times before ``since_ms``
     do not count. ``offers`` are running operators of other queries, from which the plan's ``alternatives`` are made.
@@ -61,9 +63,9 @@ async def plan_query(
     check_literals(text, relation)
     if join_window_ms is not None:
         relation = with_join_window(relation, join_window_ms)
-    query = push_down(relation if since_ms is None else with_since(relation, since_ms))
-    cut(query, text)  # refuses invalid queries before an engine is started
-    planning = _Planning(text, query, query_id, _remembering(analyse), settings, _recalling(recall), on_error)
+    pushed = push_down(relation if since_ms is None else with_since(relation, since_ms))
+    cut(pushed, text)  # refuses invalid queries before an engine is started
+    planning = _Planning(text, pushed, query, _remembering(analyse), settings, _recalling(recall), on_error)
     decompositions = await planning.decompositions()
     plan, stages = await planning.plan(decompositions, ())
     chosen: tuple[Decomposition, ...] = ()

@@ -5,8 +5,9 @@ Source: docs/design.md, section 10.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -42,6 +43,25 @@ log = structlog.get_logger()
 
 SHARE_TRIES = 3
 """Times that operators to share are looked for, each without those that have refused before."""
+
+
+class _Attempt(NamedTuple):
+    """One attempt to submit a query, with no operator at ``silent`` hosts: their engines did not start before."""
+
+    submission: Submission
+    name: str
+    consumer: str
+    lost: QueryRecord | None
+    """The query in place of which this one begins anew."""
+    silent: frozenset[str]
+    found: asyncio.Future[State | None] | None
+    """What the members know of the name, if a user has chosen it."""
+    times: StepTimes
+
+    @property
+    def sink_follows(self) -> bool:
+        """Whether the stream that is the result is at the node of the operator that makes it: no consumer was named."""
+        return self.submission.sink.kind == STREAM and not self.submission.consumer
 
 
 class Submitter:
@@ -87,11 +107,14 @@ class Submitter:
         name = submission.name or new_name(context.rng)
         failures: list[NotStartedError] = []
         while True:
-            hosts = frozenset(failure.where for failure in failures)
+            silent = frozenset(failure.where for failure in failures)
             try:
-                async with aclosing(self._attempt(submission, name, consumer, lost, hosts)) as events:
-                    async for event in events:
-                        yield event
+                await self._leader.check_name(name)
+                async with self._looking_up(submission.name) as found:
+                    attempt = _Attempt(submission, name, consumer, lost, silent, found, StepTimes(context.clock))
+                    async with aclosing(self._submit(attempt)) as events:
+                        async for event in events:
+                            yield event
                 return
             except SbonError as error:
                 if not isinstance(error, NotStartedError) or len(failures) + 1 >= context.settings.placement_rounds:
@@ -101,47 +124,31 @@ class Submitter:
                 failures.append(error)
             yield Progress(step="placing", message=f"{failures[-1].message}; placing the query without {failures[-1].where}")
 
-    async def _attempt(
-        self, submission: Submission, name: str, consumer: str, lost: QueryRecord | None, silent: frozenset[str]
-    ) -> AsyncGenerator[Progress | Accepted, None]:
-        """Submit the query once, with no operator at hosts whose engines did not start before."""
-        await self._leader.check_name(name)
-        # The members are asked for the name while the query is planned.
-        found = asyncio.ensure_future(self._names.look_up(name)) if submission.name else None
+    @asynccontextmanager
+    async def _looking_up(self, name: str) -> AsyncIterator[asyncio.Future[State | None] | None]:
+        """Ask the members for the name, if there is one, while the query is planned."""
+        found = asyncio.ensure_future(self._names.look_up(name)) if name else None
         try:
-            async with aclosing(self._submit(submission, name, consumer, found, lost, silent)) as events:
-                async for event in events:
-                    yield event
+            yield found
         finally:
             if found is not None:
                 found.cancel()
                 await asyncio.gather(found, return_exceptions=True)
 
-    async def _submit(
-        self,
-        submission: Submission,
-        name: str,
-        consumer: str,
-        found: asyncio.Future[State | None] | None,
-        lost: QueryRecord | None,
-        silent: frozenset[str],
-    ) -> AsyncGenerator[Progress | Accepted, None]:
-        context, uid = self._context, new_uid(name, self._context.rng)
+    async def _submit(self, attempt: _Attempt) -> AsyncGenerator[Progress | Accepted, None]:
+        submission, found, times = attempt.submission, attempt.found, attempt.times
+        context, uid = self._context, new_uid(attempt.name, self._context.rng)
         start = "" if self._planning.engine_runs else ", which has to start first: that takes some seconds"
         yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}", query=uid)
-        times = StepTimes(context.clock)
         plan = await self._planning.plan(submission, uid, times)
         acceptors, instead = self._leader.new_acceptors(uid), self._instead
-        follows = submission.sink.kind == STREAM and not submission.consumer
-        if lost is None:  # One that begins anew reads its sources from their first frames on, whatever runs.
+        if attempt.lost is None:  # One that begins anew reads its sources from their first frames on, whatever runs.
             with times.step("share"):
-                plan, instead = await self._shared(
-                    submission, plan, uid, consumer, acceptors, silent, times, sink_follows=follows
-                )
+                plan, instead = await self._shared(attempt, plan, uid, acceptors)
         try:
             if plan.shared:
                 yield Progress(step="sharing", message=f"reading {_named(plan)} in place of its own")
-            described = in_place_of(self._record(submission, name, uid, consumer, plan), submission, lost)
+            described = in_place_of(self._record(attempt, uid, plan), submission, attempt.lost)
             record = await self._leader.create(described, acceptors)
         except BaseException:
             await self._reuse.give_back(plan.shared, uid)
@@ -149,11 +156,11 @@ class Submitter:
         # Registers take round trips, in which the query is placed and started.
         stored = list[asyncio.Task[None]]()
         if found is not None:
-            stored.append(asyncio.ensure_future(self._names.take(name, NameRecord(uid, context.name), found)))
+            stored.append(asyncio.ensure_future(self._names.take(attempt.name, NameRecord(uid, context.name), found)))
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
-            record = await self._place(record, times, stored, silent, instead, sink_follows=follows)
+            record = await self._place(attempt, record, stored, instead)
             if found is not None and stored[0].done():
                 await stored[0]
             if record.placement is not None and record.placement.reason:
@@ -181,28 +188,22 @@ class Submitter:
         yield Accepted(query=await self._leader.describe(record), seconds=times.seconds())
 
     async def _shared(
-        self,
-        submission: Submission,
-        plan: Plan,
-        uid: str,
-        consumer: str,
-        acceptors: tuple[Acceptor, ...],
-        silent: frozenset[str],
-        times: StepTimes,
-        *,
-        sink_follows: bool,
+        self, attempt: _Attempt, plan: Plan, uid: str, acceptors: tuple[Acceptor, ...]
     ) -> tuple[Plan, Mapping[str, Strategy]]:
         """Return the plan with operators of other queries, to which this one refers by then; without those that refuse.
 
         A hook may choose among equal operators. The strategies that are taken instead of others know what hooks have found.
         """
+        submission, consumer, times = attempt.submission, attempt.consumer, attempt.times
         without: list[str] = []
         adapt = self._planning.adaptation(submission)
         hook = next((one for one in self._hooks if one.chooses(submission, adapt)), None)
         for _ in range(SHARE_TRIES):
             shared, instead = plan, self._instead
             if hook is not None:
-                shared, place = await hook.shared(plan, submission, consumer, without, silent=silent, sink_follows=sink_follows)
+                shared, place = await hook.shared(
+                    plan, submission, consumer, without, silent=attempt.silent, sink_follows=attempt.sink_follows
+                )
                 instead = {**instead, hook.strategy: place}
             if not shared.shared:
                 shared = await self._reuse.shared(plan, submission, uid, consumer, without, times, equal=hook is None)
@@ -245,14 +246,15 @@ class Submitter:
         if error is not None and not isinstance(error, SbonError):
             log.error("undo-failed", task=task.get_name(), exc_info=error)
 
-    def _record(self, submission: Submission, name: str, uid: str, consumer: str, plan: Plan) -> QueryRecord:
+    def _record(self, attempt: _Attempt, uid: str, plan: Plan) -> QueryRecord:
+        submission = attempt.submission
         return QueryRecord(
             id=uid,
-            name=name,
+            name=attempt.name,
             sql=submission.sql,
             state=query_states.PLACING,
             submitted_ms=self._context.clock.wall_ms(),
-            consumer=consumer,
+            consumer=attempt.consumer,
             sink=self._sink(submission.sink, plan),
             on_error=submission.on_error,
             adapt=self._planning.adaptation(submission),
@@ -272,21 +274,14 @@ class Submitter:
         return msgspec.structs.replace(sink, claim=new_claim(self._context.rng) if sink.failover else "")
 
     async def _place(
-        self,
-        record: QueryRecord,
-        times: StepTimes,
-        stored: list[asyncio.Task[None]],
-        silent: frozenset[str],
-        instead: Mapping[str, Strategy],
-        *,
-        sink_follows: bool,
+        self, attempt: _Attempt, record: QueryRecord, stored: list[asyncio.Task[None]], instead: Mapping[str, Strategy]
     ) -> QueryRecord:
-        """Place and reserve; exclude a host that refuses from the next round, and ``silent`` hosts from all.
+        """Place and reserve; exclude a host that refuses from the next round, and silent hosts from all.
 
-        ``stored`` gets the tasks that store the hosts. A stream that is a query's result is at the node of the operator that
-        makes it, unless a consumer was named. Strategies ``instead`` of those of their names place the query.
+        ``stored`` gets the tasks that store the hosts. Strategies ``instead`` of those of their names place the query.
         """
-        refused = {one.id: silent for one in record.plan.operators} if silent else {}
+        times, sink_follows = attempt.times, attempt.sink_follows
+        refused = {one.id: attempt.silent for one in record.plan.operators} if attempt.silent else {}
         reasons: list[str] = []
         for number in range(self._context.settings.placement_rounds):
             with times.step("place"):

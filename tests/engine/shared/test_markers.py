@@ -19,7 +19,7 @@ from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.many_port import ManyPort
 from tests.engine.shared.bench import Bench
-from tests.sql.test_stages import CASES, CATALOG
+from tests.planning.sql.test_stages import CASES, CATALOG
 from tests.suite.shapes import shapes
 
 pytestmark = pytest.mark.live

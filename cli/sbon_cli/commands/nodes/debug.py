@@ -149,5 +149,5 @@ def _write(path: Path, folder: str, files: dict[str, bytes]) -> None:
             entry = tarfile.TarInfo(f"{folder}/{name}")
             entry.size, entry.mtime, entry.mode = len(text), int(time.time()), 0o600
             archive.addfile(entry, io.BytesIO(text))
-    with written(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with written(path, "bad-output"), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content.getvalue())

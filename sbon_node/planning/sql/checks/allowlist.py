@@ -7,7 +7,9 @@ constructs are allowed, and refuses all others.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from sqlglot import exp
 
@@ -36,7 +38,6 @@ _TYPES = frozenset(
     for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "BINARY", "DATE")
 ) | {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMP}
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\Z")
-_CLOCKS = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime, exp.Localtimestamp)
 
 
 def check_fragment(sql: str, inputs: int, settings: QuerySettings | None = None) -> None:
@@ -241,82 +242,13 @@ def _check_literal(clean: str, node: exp.Anonymous, name: str) -> None:
         raise error_at("unbounded-function", message, clean, node, hint=hint)
 
 
-_REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str, str], ...] = (
-    (_CLOCKS, "not-repeatable", "the clock gives another result each time", "use the event time"),
-    ((exp.CurrentUser, exp.SessionUser), "forbidden-function", "this reaches beyond the row", "write the value"),
-    (
-        (exp.Subquery, exp.Select, exp.Exists, exp.SetOperation),
-        "unsupported-subquery",
-        "a sub-query has no place here",
-        "FROM (SELECT ...), EXISTS (SELECT ...) or x IN (SELECT ...) among the conditions of WHERE",
-    ),
-    (
-        (exp.All, exp.Any),
-        "unsupported-expression",
-        "ALL and ANY are not supported",
-        "join with the sub-query, or list the values: IN (1, 2)",
-    ),
-    ((exp.Window,), "unsupported-window", "OVER needs all rows in order", "aggregate by GROUP BY window(event time, '1 hour')"),
-    (
-        (exp.WithinGroup,),
-        "unsupported-aggregate",
-        "this keeps every row of a group",
-        "avg, stddev, min and max keep a few numbers",
-    ),
-    (
-        (exp.Filter,),
-        "unsupported-aggregate",
-        "FILTER is not supported here",
-        "aggregate CASE WHEN condition THEN value END, or count_if(condition)",
-    ),
-    (
-        (exp.IgnoreNulls, exp.RespectNulls, exp.Distinct),
-        "unsupported-aggregate",
-        "not supported in a function",
-        "aggregates leave NULLs out; for distinct values approx_count_distinct, or SELECT DISTINCT in a sub-query",
-    ),
-    (
-        (exp.GroupingSets, exp.Cube, exp.Rollup),
-        "unsupported-group-by",
-        "only one list of keys is supported",
-        "write a query for each list of keys, joined by UNION ALL",
-    ),
-    (
-        (exp.Placeholder, exp.Parameter, exp.SessionParameter),
-        "forbidden-variable",
-        "parameters and variables are not supported",
-        "write the value",
-    ),
-    ((exp.Lambda, exp.Kwarg), "unsupported-lambda", "lambdas and named arguments are not supported", "write values in order"),
-    (
-        (exp.JSONExtract, exp.JSONExtractScalar),
-        "unsupported-expression",
-        "this operator is not supported",
-        "use get_json_object(column, '$.path')",
-    ),
-    ((exp.SimilarTo,), "unsupported-expression", "SIMILAR TO is not supported", "use RLIKE and a regular expression"),
-    (
-        (exp.AtTimeZone, exp.FromTimeZone),
-        "unsupported-expression",
-        "AT TIME ZONE is not supported",
-        "from_utc_timestamp(time, 'Europe/Paris') gives the time of a zone, to_utc_timestamp takes one",
-    ),
-    ((exp.Pow,), "unsupported-expression", "this operator is not supported", "use pow(a, b)"),
-    (
-        (exp.Array,),
-        "unsupported-expression",
-        "square brackets make no value",
-        "write array(1, 2) for an array, and `name` for a column",
-    ),
-    ((exp.Dot,), "forbidden-function", "qualified functions are not supported", "write the function's name alone"),
-    ((exp.Star,), "unsupported-expression", "* has no place here", "name a column"),
-)
+_REFUSED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["refused"]
 
 
 def _refused_node(clean: str, node: exp.Expr) -> Exception:
-    for types, code, message, hint in _REFUSED:
-        if isinstance(node, types):
-            return error_at(code, message, clean, node, hint=hint)
+    for refused in _REFUSED:
+        if isinstance(node, tuple(getattr(exp, name) for name in refused["classes"].split())):
+            return error_at(refused["code"], refused["message"], clean, node, hint=refused["hint"])
     hint = "write it with arithmetic, comparisons, CASE, CAST, LIKE, IN, BETWEEN, IS NULL or a function"
     return error_at("unsupported-expression", "this expression is not supported", clean, node, hint=hint)
 

@@ -7,7 +7,9 @@ the allow-list can check the name and Spark gets the text as written.
 
 import logging
 import re
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 import sqlglot
 from sqlglot import exp
@@ -19,24 +21,10 @@ from sbon_node.planning.sql.checks.functions import UNIT_FIRST, UNITS
 from sbon_node.planning.sql.syntax.lexical import refusal, words
 from sbon_protocol.errors import SbonError
 
-STATEMENT_WORDS = words(
-    """using union intersect except minus table values lateral with execute immediate view pivot unpivot tablesample
-    over partition cluster distribute sort order having qualify limit offset fetch into insert overwrite create drop alter
-    set reset add jar file archive refresh cache uncache merge update delete truncate explain describe show use call declare
-    transform reduce watermark recursive natural cross explode stack inline posexplode range materialized"""
-)
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+STATEMENT_WORDS = words(_WORDS["statements"])
 """Words that no fragment needs outside quotes. Refusing them is a second defence, should the parser misread a text."""
-
-KEYWORDS = STATEMENT_WORDS | words(
-    """full group join window
-    all and any anti array as asc at between both by case cast class cluster cross cube current_date current_time
-    current_timestamp current_user date desc distinct distribute div else end escape except exists explode extract false filter
-    for from full group grouping having if ilike in inner insert intersect interval into is join lateral leading left like limit
-    map minus natural not null of offset on or order outer over partition pivot qualify range recursive reduce regexp right rlike
-    rollup rows select semi session_user set sets some sort struct table tablesample then time timestamp to trailing transform
-    trim true try_cast union unique unknown unpivot user using values view watermark when where window with within
-    year month day hour minute second week quarter"""
-)
+KEYWORDS = STATEMENT_WORDS | words(_WORDS["others"])
 """Words that must be quoted as names in a fragment."""
 
 TYPE_HINT = "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp"

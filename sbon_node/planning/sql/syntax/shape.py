@@ -3,7 +3,9 @@
 import difflib
 import itertools
 import re
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 
 from sqlglot import exp
 
@@ -98,21 +100,10 @@ def _check_named_windows(clean: str, tokens: list[Token]) -> None:
 
 
 _CLAUSES: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "laterals": ("unsupported-generator", ("lateral",), "one row in gives at most one row out"),
-    "order": ("unsupported-order-by", ("order",), "a stream has no end, so it cannot be sorted; sort where the rows arrive"),
-    "sort": ("unsupported-order-by", ("sort",), "a stream has no end, so it cannot be sorted; sort where the rows arrive"),
-    "limit": ("unsupported-limit", ("limit", "fetch"), "stop the query when there are rows enough: sbon query stop"),
-    "offset": ("unsupported-limit", ("offset",), "a query starts at the earliest retained row"),
-    "qualify": ("unsupported-window", ("qualify",), "aggregate by GROUP BY window(event time, '1 hour'), with HAVING"),
-    "distribute": ("unsupported-clause", ("distribute",), "leave it out: the engine spreads the rows"),
-    "cluster": ("unsupported-clause", ("cluster",), "leave it out: the engine spreads the rows"),
-    "sample": ("unsupported-clause", ("tablesample", "using"), "samples are not repeatable; filter by hash(column) % n = 0"),
-    "pivots": ("unsupported-clause", ("pivot", "unpivot"), "write the columns: sum(CASE WHEN key = 'a' THEN value END) AS a"),
-    "joins": ("unsupported-join", ("a join in brackets",), "write FROM a JOIN b ON ... without brackets, or a sub-query"),
-    "hint": ("unsupported-hint", ("/*+",), "placement is chosen by the query's strategy"),
-    "into": ("not-a-select", ("into",), "where rows go is named beside the query, by its sink: sbon submit --to"),
-    "kind": ("unsupported-clause", ("as",), "select the columns by name"),
+    name: (clause["code"], tuple(clause["words"]), clause["hint"])
+    for name, clause in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
+"""Code, first words and hint of each refused clause."""
 
 _OF_A_SELECT = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _OF_A_UNION = frozenset({"with_", "this", "expression", "distinct"})
