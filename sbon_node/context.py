@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Timeouts of workflows between peers, and limits of what they keep."""
+    """Timeouts of calls between peers, and limits of what nodes keep for each other."""
 
     call_timeout_s: Annotated[float, Meta(gt=0, le=600)] = 10.0
     """wait for a peer's short answer; seconds; raise it on very slow links"""
@@ -269,7 +269,7 @@ FINAL = frozenset({"checkpoint-mismatch", "checkpoint-unreadable", "fenced", "fo
 
 
 def backoff_of(settings: ControlSettings) -> Backoff:
-    """Return the pauses of a workflow that tries again."""
+    """Return the growing pauses between the tries of an action that has failed."""
     return Backoff(settings.retry_s, settings.retry_max_s)
 
 

@@ -152,7 +152,7 @@ class Node:
         self.hosting.start()
         for one in self.services:
             one.start()
-        self.queries.book.start()
+        self.queries.leader.start()
         clock, owned = self.context.clock, self.ownership
         self._tasks.start("catalogue", owned.catalogue.run())
         self._tasks.start("load", watch_load(self._machine, self.overlay.space, self.membership, clock))
@@ -173,7 +173,7 @@ class Node:
         await self.overlay.rejoin.close()
         if away and not self.adaptation.leaving.left.is_set():
             await self.membership.go_away()
-        for part in (self.submitting.submitter, self.queries.book, self.ownership.registers, self.context.planner):
+        for part in (self.submitting.submitter, self.queries.leader, self.ownership.registers, self.context.planner):
             await part.close()
         await self.hosting.close_moves()
         for paper in self.papers:

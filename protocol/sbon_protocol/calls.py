@@ -212,7 +212,7 @@ class Claimed(Message, frozen=True):
 
 
 class ReportState(Call, frozen=True):
-    """Report to the query holder that a component ``finished`` or ``failed`` in ``epoch``, and why.
+    """Report to the query's leader that a component ``finished`` or ``failed`` in ``epoch``, and why.
 
     Rejected as a ClaimComponent; an epoch of 0 matches any.
     """
@@ -239,7 +239,7 @@ class QueriesChecked(Message, frozen=True):
 
 
 class ListQueries(Call, frozen=True):
-    """Request all records that the receiver holds, and its components of queries with other holders.
+    """Request all records that the receiver holds, and its components of queries whose records others hold.
 
     A ``query`` that is not empty restricts the reply to that query.
     """

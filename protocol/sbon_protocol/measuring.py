@@ -40,7 +40,7 @@ class SourceMeasurement(Message, frozen=True):
 
 
 class KeepMeasurements(Call, frozen=True):
-    """Send measurements from the query holder to a node of its sources, for later plans."""
+    """Send measurements from the query's leader to a node of its sources, for later plans."""
 
     operators: Annotated[tuple[OperatorMeasurement, ...], Meta(max_length=MAX_MEASUREMENTS)]
 

@@ -70,12 +70,12 @@ def assemble(
     context: Context, ownership: Ownership, hosting: Hosting, local: LocalMoves, queries: Queries, settings: MovingSettings
 ) -> Adaptation:
     """Build the parts above queries, of which none runs yet."""
-    book, lookup, migration = queries.book, queries.lookup, settings.migration
+    leader, lookup, migration = queries.leader, queries.lookup, settings.migration
     requested = RequestedMoves(context, lookup, ownership.operators, local.mover, migration.report_s)
-    led = LeaderParts(context, book, requested, local.decisions, settings.placement)
+    led = LeaderParts(context, leader, requested, local.decisions, settings.placement)
     replacements = Replacements(led, settings.adaptation, settings.strategies)
     acceptors, repair = ownership.record_acceptors, ownership.repair
-    leaving = Leaving(context, book, hosting.destroyer, acceptors, repair, hosting.epochs)
+    leaving = Leaving(context, leader, hosting.destroyer, acceptors, repair, hosting.epochs)
     targets = MoveTargets(context, lookup, migration.candidates)
     parts = Parts(hosting.operators, hosting.sources, hosting.moves, local.mover, targets, leaving)
     return Adaptation(local, requested, replacements, leaving, targets, Draining(context, migration, parts))

@@ -33,7 +33,7 @@ from sbon_node.placement.model.problem import Edge
 from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placing import LiveNetworkView
 from sbon_node.queries.describing.lookup import QueryLookup
-from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.leader import QueryLeader
 from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.moves import DrainStep, MoveProgress, NodeDrained
@@ -252,13 +252,13 @@ class Leaving:
     def __init__(
         self,
         context: Context,
-        book: QueryHolder,
+        leader: QueryLeader,
         destroyer: ComponentDestroyer,
         records: RecordAcceptors,
         repair: Repair,
         epochs: Callable[[], dict[str, int]],
     ) -> None:
-        self._context, self._book, self._destroyer, self._epochs = context, book, destroyer, epochs
+        self._context, self._leader, self._destroyer, self._epochs = context, leader, destroyer, epochs
         self._records, self._repair = records, repair
         self.left = asyncio.Event()
         """Set when the daemon of a node that has left is to stop."""
@@ -283,14 +283,14 @@ class Leaving:
         for component in self._destroyer.needed():
             await self._give_up(component)
         left = {query_of(key) for key in await self._repair.hand_over()}
-        kept = [record for record in self._book.records() if record.id in left]
+        kept = [record for record in self._leader.records() if record.id in left]
         needed = [record for record in kept if record.state in LIVE or not record.cleaned]
         ends = ["" if record.state in LIVE else "; some nodes do not know of its end yet" for record in needed]
         lines = [f"keeps the record of query {name_of(record.id)}{end}" for record, end in zip(needed, ends, strict=True)]
         self._check(lines, force=force)
         for record in kept:
             if record.state in LIVE:
-                await self._book.stop(record.id)
+                await self._leader.stop(record.id)
         await self._context.membership.leave()
 
     def _check(self, needed: list[str], *, force: bool) -> None:

@@ -29,7 +29,7 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies
-from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.leader import QueryLeader
 from sbon_protocol.api.adaptation import FULL, MOVES, STAYS, Adapt
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.moves import MoveRequest
@@ -47,7 +47,7 @@ class LeaderParts(NamedTuple):
     """Parts that look after the queries that this node leads, and move their operators."""
 
     context: Context
-    book: QueryHolder
+    leader: QueryLeader
     mover: RequestedMoves
     decisions: LeaderDecisions
     placement: PlacementSettings
@@ -64,7 +64,7 @@ class LedQueries(Loop, Generic[Memory]):
 
     def __init__(self, parts: LeaderParts, every_s: float) -> None:
         super().__init__("looks")
-        self._context, self._book, self._mover, self._decisions, self._placement = parts
+        self._context, self._leader, self._mover, self._decisions, self._placement = parts
         self._every_s = every_s
         self._known: dict[str, Memory] = {}
 
@@ -78,8 +78,8 @@ class LedQueries(Loop, Generic[Memory]):
 
     def ids(self) -> list[str]:
         """Return the running queries that are adapted in this way and that this node leads."""
-        records = (one for one in self._book.records() if one.state == query_states.RUNNING and one.adapt == self.adapt)
-        return [record.id for record in records if self._book.leader(record.id) == self._context.name]
+        records = (one for one in self._leader.records() if one.state == query_states.RUNNING and one.adapt == self.adapt)
+        return [record.id for record in records if self._leader.leader_of(record.id) == self._context.name]
 
     async def _run(self) -> None:
         clock, rng = self._context.clock, self._context.rng
@@ -96,7 +96,7 @@ class LedQueries(Loop, Generic[Memory]):
                 self._tasks.start(f"look {query}", self._look_at(query))
 
     async def _look_at(self, query: str) -> None:
-        record = self._book.find(query)
+        record = self._leader.find(query)
         if record is None:
             return
         try:
@@ -153,7 +153,7 @@ class Replacements(LedQueries[_Remembered]):
         context, settings, now_s = self._context, self._settings, self._context.clock.now()
         if now_s < (kept.due_s or kept.since_s + settings.replace_s):
             return None
-        info = await self._book.describe(record)
+        info = await self._leader.describe(record)
         hosts = settled_hosts(info)
         if not hosts or hosts.keys() != {one.id for one in record.plan.operators}:
             return None

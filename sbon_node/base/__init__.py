@@ -1,1 +1,1 @@
-"""Foundations of every package: time, tasks, files, errors in plain words, the local store."""
+"""Used by every package: time, tasks, files, errors in plain words, the local store."""

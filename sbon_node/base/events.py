@@ -46,7 +46,7 @@ class MemberChanged(_Event, frozen=True, kw_only=True, tag="membership"):
 class OperatorChanged(_Event, frozen=True, kw_only=True, tag="placement"):
     """A change of an operator.
 
-    The query holder reports ``placed`` and ``re-placed``. The engine of its host reports its state: ``starting``, ``running``,
+    The query's leader reports ``placed`` and ``re-placed``. The engine of its host reports its state: ``starting``, ``running``,
     ``stopped``, ``failed``; ``ended`` once its host has removed it. The host from which it moves reports ``moving`` (to
     ``target``), ``moved`` once the target is its host, or ``move-given-up``.
     """

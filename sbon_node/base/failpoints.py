@@ -1,4 +1,4 @@
-"""Failpoints in the processing of a batch or a workflow; a node may die between any two.
+"""Failpoints in the processing of a batch and in work that several nodes do; a node may die between any two.
 
 Production passes :func:`unobserved`. The simulation passes a function that may raise, and so kills the node exactly there.
 """

@@ -75,14 +75,14 @@ class FrameChannel:
         """
         self._taken = 0
         try:
-            frame = await read_frame(self._read)
+            frame = await read_frame(self._read_bytes)
         except ProtocolError as error:
             self.refuse(error)
             raise
         self._counters.traffic.frame("received", frame, self._taken)
         return frame
 
-    async def _read(self, count: int) -> bytes:
+    async def _read_bytes(self, count: int) -> bytes:
         self._taken += count
         return await self._connection.read_exactly(count)
 
@@ -281,24 +281,24 @@ class _Route:
 
     def __init__(self, peers: Peers, address: Address, expected: Expected) -> None:
         self._peers, self.address, self.expected = peers, address, expected
-        self._connecting: asyncio.Task[_Kept] | None = None
-        self._kept: _Kept | None = None
+        self._connecting: asyncio.Task[_RpcConnection] | None = None
+        self._connection: _RpcConnection | None = None
         self._users = 0
 
     @property
     def busy(self) -> bool:
-        return self._users > 0 or (self._kept is not None and self._kept.busy)
+        return self._users > 0 or (self._connection is not None and self._connection.busy)
 
     @property
     def peer(self) -> Hello | Welcome | None:
         """The peer's handshake answer."""
-        return self._kept.peer if self._kept is not None else None
+        return self._connection.peer if self._connection is not None else None
 
-    async def connection(self) -> _Kept:
+    async def connection(self) -> _RpcConnection:
         self._users += 1
         try:
-            if self._kept is not None and not self._kept.stale:
-                return self._kept
+            if self._connection is not None and not self._connection.stale:
+                return self._connection
             if self._connecting is None or self._connecting.done():
                 self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=f"connect {self.address}")
                 self._connecting.add_done_callback(_look_at)
@@ -310,10 +310,10 @@ class _Route:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
-        if self._kept is not None:
-            await self._kept.close()
+        if self._connection is not None:
+            await self._connection.close()
 
-    async def _shared(self, connecting: asyncio.Task[_Kept]) -> _Kept:
+    async def _shared(self, connecting: asyncio.Task[_RpcConnection]) -> _RpcConnection:
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
@@ -322,23 +322,23 @@ class _Route:
                 raise ConnectionLostError(f"the connection with {self.address} is closed") from None
             raise
 
-    async def _connect(self) -> _Kept:
-        if self._kept is not None:
-            await self._kept.close()
-            self._kept = None
+    async def _connect(self) -> _RpcConnection:
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
         peers = self._peers
         channel = await peers._shake(self.address, "rpc", self.expected)
-        self._kept = _Kept(channel, peers._clock, peers._settings.idle_s / 2)
-        return self._kept
+        self._connection = _RpcConnection(channel, peers._clock, peers._settings.idle_s / 2)
+        return self._connection
 
 
-def _look_at(task: asyncio.Task[_Kept]) -> None:
+def _look_at(task: asyncio.Task[_RpcConnection]) -> None:
     """Retrieve a failure without a waiting caller, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
 
-class _Kept:
+class _RpcConnection:
     """One connection with its requests under way, by id."""
 
     def __init__(self, channel: FrameChannel, clock: Clock, unused_s: float) -> None:

@@ -25,7 +25,7 @@ class Distances:
         members = self._context.membership.members()
         if not near and within_ms is None:
             return [self._member(member) for member in members]
-        self._check(near or self._context.name)
+        self._check_member(near or self._context.name)
         shown = [self._member(member, near or self._context.name) for member in members]
         distances = {m.name: math.inf if m.distance_ms is None else m.distance_ms for m in shown}
         if within_ms is not None:
@@ -41,12 +41,12 @@ class Distances:
         pairs = [(a or own, b or own) for a, b in question.pairs]
         for pair in pairs:
             for node in pair:
-                self._check(node)
+                self._check_member(node)
         directory = self._context.directory
         outcomes = {} if question.cached else await directory.measure(pairs, max_age_s=question.max_age_s)
         return [self._pair(pair, outcomes.get(pair)) for pair in pairs]
 
-    def _check(self, node: str) -> None:
+    def _check_member(self, node: str) -> None:
         membership = self._context.membership
         if membership.get(node) is None:
             raise unknown_node(node, (member.name for member in membership.members()))

@@ -22,7 +22,7 @@ from sbon_node.overlay.space.settings import SpaceSettings
 
 
 class Network(NamedTuple):
-    """Foundations of the overlay, real or simulated."""
+    """The network and clock of the overlay, real or simulated."""
 
     transport: Transport
     clock: Clock

@@ -110,7 +110,7 @@ async def in_turn(
     raise last or SbonError("record-unknown", "no node that answers has a record of it", where="query")
 
 
-# -- Messages of a host about a part: its next epoch after a restart, and its end (docs/design.md, section 8) ----------
+# -- Messages of a host about a part: its next epoch after a restart, and its end (docs/design.md, section 10) ---------
 
 QUERY_OVER = "query-over"
 REFUSED = "query-refused"

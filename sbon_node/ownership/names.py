@@ -27,7 +27,7 @@ class NameRecord(msgspec.Struct, frozen=True):
     """The value of a name's register: the query that has the name, and the node that took its submission."""
 
     uid: str
-    holder: str
+    submitter: str = msgspec.field(name="holder")
 
 
 FORM = MessagePacked(

@@ -100,7 +100,7 @@ class Records:
         def checked(record: QueryRecord) -> QueryRecord | None:
             changed = step(record)
             if changed is not None:
-                query_states.LIFECYCLE.check(record.state, changed.state, query)
+                query_states.LIFECYCLE.check_transition(record.state, changed.state, query)
             return changed
 
         return await self._registered.change(key_of(query), checked, self._accepted_here(query))

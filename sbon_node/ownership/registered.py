@@ -1,4 +1,4 @@
-"""Values in replicated registers: read, and changed by compare-and-set (docs/design.md, section 8)."""
+"""Values in replicated registers: read, and changed by compare-and-set (docs/design.md, section 10)."""
 
 import inspect
 from collections.abc import Awaitable, Callable

@@ -13,7 +13,7 @@ from sbon_node.placement.strategies.registry import Strategies
 from sbon_node.queries.describing.describe import Descriptions
 from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_node.queries.driving.deploy import Decided, QueryHosts
-from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.leader import QueryLeader
 from sbon_node.queries.explaining.placements import Knowledge, PlacementExplainer
 from sbon_node.queries.explaining.plan_explanation import Explainer
 from sbon_node.queries.record_calls import RecordCalls
@@ -55,7 +55,7 @@ class Queries(NamedTuple):
 
     lookup: QueryLookup
     """Finds any query of the cluster, shows it and stops it."""
-    book: QueryHolder
+    leader: QueryLeader
     """The queries whose records this node keeps."""
     planning: Planning
     reuse: Reuse
@@ -82,8 +82,8 @@ def assemble(context: Context, ownership: Ownership, hosting: Hosting, settings:
     """Build the parts, of which none runs yet."""
     catalogue, owners, records = ownership.catalogue, ownership.operators, ownership.records
     hosts = QueryHosts(context, owners, decisions.of_leader, catalogue.node_of)
-    book = QueryHolder(context, hosting.measurements, records, hosts)
-    keeping = (context, records, book, owners, hosts)
+    leader = QueryLeader(context, hosting.measurements, records, hosts)
+    keeping = (context, records, leader, owners, hosts)
     further_sinks = FurtherSinks(*keeping)
     RecordCalls(*keeping, further_sinks, hosting.destroyer.components, hosting.sinks.rows)
     described = (hosting.sources, hosting.operators, hosting.moves, hosting.sinks, hosting.backups.keeper)
@@ -96,7 +96,7 @@ def assemble(context: Context, ownership: Ownership, hosting: Hosting, settings:
     sinks = SinkRequests(context, lookup, planning, settings.connectors)
     return Queries(
         lookup,
-        book,
+        leader,
         planning,
         reuse,
         Declarations(planning, catalogue, lookup.check_unread, lookup.stop),
@@ -114,7 +114,7 @@ def assemble_submitting(
     context: Context, ownership: Ownership, queries: Queries, connectors: ConnectorSettings, hooks: Sequence[SubmissionHook]
 ) -> Submitting:
     """Build what begins queries; the ``hooks`` take part in submissions."""
-    book, lookup = queries.book, queries.lookup
+    leader, lookup = queries.leader, queries.lookup
     names = (ownership.operators, queries.names)
-    submitter = Submitter(context, queries.planning, book, *names, connectors, queries.reuse, hooks)
-    return Submitting(submitter, Restarts(context, ownership.records, book, lookup, submitter))
+    submitter = Submitter(context, queries.planning, leader, *names, connectors, queries.reuse, hooks)
+    return Submitting(submitter, Restarts(context, ownership.records, leader, lookup, submitter))

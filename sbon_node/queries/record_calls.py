@@ -17,7 +17,7 @@ from sbon_node.ownership.store.query_keys import key_of
 from sbon_node.ownership.store.registers import UNDECIDED
 from sbon_node.queries.describing.lookup import ask_for_queries, stale, summary_of
 from sbon_node.queries.driving.deploy import QueryHosts
-from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.leader import QueryLeader
 from sbon_node.queries.driving.record_steps import check_live
 from sbon_node.queries.sinks.further_sinks import FurtherSinks
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo
@@ -56,20 +56,20 @@ class RecordCalls:
         self,
         context: Context,
         records: Records,
-        holder: QueryHolder,
+        leader: QueryLeader,
         operators: OperatorRegisters,
         hosts: QueryHosts,
         sinks: FurtherSinks,
         components: Callable[[], list[HostedComponent]],
         delivered: Callable[[str], int | None],
     ) -> None:
-        self._context, self._records, self._holder, self._operators = context, records, holder, operators
+        self._context, self._records, self._leader, self._operators = context, records, leader, operators
         self._hosts, self._sinks, self._components, self._delivered = hosts, sinks, components, delivered
         handle = context.server.handle
         handle(ClaimComponent, self._claim)
         handle(LocateComponent, self._locate)
         handle(ReportState, self._report)
-        handle(CheckQueries, self._check)
+        handle(CheckQueries, self._check_queries)
         handle(ListQueries, self._list)
         handle(ShowQuery, self._show)
         handle(StopQuery, self._stop)
@@ -107,11 +107,11 @@ class RecordCalls:
             raise self._records.missing(key_of(query))
         return record
 
-    async def _check(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
+    async def _check_queries(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
         """Say which of the queries are over, by a majority or as this node remembers it, and which are unknown here."""
         known = {query: self._records.get(query) for query in call.queries}
         ended = [query for query, record in known.items() if record is not None and record.state not in LIVE]
-        confirmed = [record for record in await asyncio.gather(*map(self._holder.latest, ended)) if record is not None]
+        confirmed = [record for record in await asyncio.gather(*map(self._leader.latest, ended)) if record is not None]
         ends = {record.id: REFUSED if record.refused else QUERY_OVER for record in confirmed if record.state not in LIVE}
         missing = [query for query, record in known.items() if record is None]
         ends |= {query: end for query in missing if (end := self._records.end(query))}
@@ -122,7 +122,7 @@ class RecordCalls:
         )
 
     async def _list(self, call: ListQueries, caller: Caller) -> QueryRecords:
-        records = [record for record in self._holder.records() if call.query in ("", record.id, record.called)]
+        records = [record for record in self._leader.records() if call.query in ("", record.id, record.called)]
         hosted = [
             ForeignComponent(
                 query=query, component=component, node=self._context.name, acceptors=tuple(one.node for one in acceptors)
@@ -134,11 +134,13 @@ class RecordCalls:
 
     def _listing(self, record: QueryRecord) -> QueryInfo:
         here = self._delivered(record.id) if record.consumer == self._context.name else None
-        counted = self._holder.counted.get(record.id) if here is None else here
+        counted = self._leader.counted.get(record.id) if here is None else here
         hosts = self._hosts.known(record)
-        summary = summary_of(self._context, record, hosts.values(), counted, self._holder.reasons.text(record.id))
+        summary = summary_of(self._context, record, hosts.values(), counted, self._leader.reasons.text(record.id))
         acceptors = tuple(one.node for one in self._records.acceptors(record.id))
-        return msgspec.structs.replace(summary, node=self._holder.leader(record.id), acceptors=acceptors, version=record.version)
+        return msgspec.structs.replace(
+            summary, node=self._leader.leader_of(record.id), acceptors=acceptors, version=record.version
+        )
 
     async def _show(self, call: ShowQuery, caller: Caller) -> QueryDescription:
         """Describe a query; without a majority, as this node knows it, which may have changed since."""
@@ -146,14 +148,14 @@ class RecordCalls:
         try:
             # The caller waits for the hosts' answers as well.
             async with self._context.clock.timeout(self._context.settings.component_timeout_s):
-                record = await self._holder.read(call.query)
+                record = await self._leader.read_record(call.query)
         except (SbonError, TimeoutError) as error:
             if known is None or (isinstance(error, SbonError) and error.code not in UNDECIDED):
                 raise
             names = ", ".join(one.node for one in self._records.acceptors(call.query))
-            info, usage = await self._holder.with_query_usage(known, call.history_after_ms)
+            info, usage = await self._leader.with_query_usage(known, call.history_after_ms)
             return QueryDescription(query=(stale(info, f"too few of {names} answer, which keep its record"), usage))
-        described: tuple[QueryInfo, QueryUsage] = await self._holder.with_query_usage(record, call.history_after_ms)
+        described: tuple[QueryInfo, QueryUsage] = await self._leader.with_query_usage(record, call.history_after_ms)
         return QueryDescription(query=described)
 
     async def _stop(self, call: StopQuery, caller: Caller) -> QueryDescription:
@@ -161,7 +163,7 @@ class RecordCalls:
         query = call.query if known is None else known.id
         if known is None and await self._records.read(query) is None:
             return QueryDescription(query=await end_components(self._context, query))
-        return QueryDescription(query=await self._holder.stop(query))
+        return QueryDescription(query=await self._leader.stop(query))
 
 
 # -- End the components of a query whose record its acceptors have lost with their data directories -------------------

@@ -30,14 +30,14 @@ HOSTS = HostNames(["london.example.org", "*.example.net"])
 
 @pytest.mark.parametrize("host", ANSWERED)
 def test_addresses_and_the_nodes_own_names_are_answered(host: str) -> None:
-    HOSTS.check({"Host": host})
-    HOSTS.check({"Host": host, "Origin": f"http://{host}"})
+    HOSTS.check_headers({"Host": host})
+    HOSTS.check_headers({"Host": host, "Origin": f"http://{host}"})
 
 
 @pytest.mark.parametrize("host", REFUSED)
 def test_names_of_others_are_refused_whatever_their_page_says(host: str) -> None:
     with pytest.raises(SbonError) as refused:
-        HOSTS.check({"Host": host, "Origin": f"http://{host}"})
+        HOSTS.check_headers({"Host": host, "Origin": f"http://{host}"})
     assert refused.value.code == "forbidden-host"
 
 

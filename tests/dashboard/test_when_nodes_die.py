@@ -42,8 +42,8 @@ def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) 
 
 @pytest.mark.only_in_test_all("pages of the dashboard")
 def test_a_query_shows_on_without_the_node_that_took_it(browser: Browser, cluster: LocalCluster) -> None:
-    holder = cluster["london"]
-    holder.kill()
+    leader = cluster["london"]
+    leader.kill()
     try:
         with looking(browser, cluster["singapore"].client.api, query=QUERY, fails=True) as page:
             query = page.locator("#query-facts")
@@ -51,4 +51,4 @@ def test_a_query_shows_on_without_the_node_that_took_it(browser: Browser, cluste
             assert texts(page, "#query-facts dt")[:2] == ["Consumer", "Strategy"]
             assert texts(page, "#query-facts dd")[0] == "singapore, file"
     finally:
-        holder.restart()
+        leader.restart()

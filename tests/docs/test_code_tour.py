@@ -6,6 +6,8 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,9 @@ TOUR = text_of(ROOT / "docs" / "code.md")
 ENTRY = re.compile(r"`([\w./-]+\.py)`: (`[\w.]+`(?:, `[\w.]+`)*)")
 ROW = re.compile(r"^\| `([\w./]+)` \| \S", re.MULTILINE)
 PATH = re.compile(r"`((?:sbon_node|protocol|cli|tests|docs)/[\w./-]+)`")
+DESIGN = [ROOT / "docs" / "design.md", *sorted((ROOT / "docs" / "design").glob("*.md"))]
+SOURCES = ("sbon_node", "protocol", "cli", "lab", "tests", "docs")
+QUOTED = re.compile(r"`(/?[\w.-]+(?:/[\w.-]+)*)`")
 PATHS = {
     "From a probe to a coordinate": 15,
     "From a SQL text to a running operator": 15,
@@ -76,6 +81,37 @@ def test_everything_named_is_there() -> None:
     assert len(ENTRY.findall(TOUR)) > 70
     assert missing(TOUR) == []
     assert [path for path in PATH.findall(TOUR) if not (ROOT / path).exists()] == []
+
+
+@cache
+def ends_of_paths() -> frozenset[str]:
+    """Every file and folder of the sources, by the whole of its path and by each end of it."""
+    paths = [path for folder in SOURCES for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts]
+    parts = [path.relative_to(ROOT).parts for path in [*paths, *(ROOT / folder for folder in SOURCES)]]
+    return frozenset("/".join(one[begin:]) for one in parts for begin in range(len(one)))
+
+
+def dead_paths(text: str) -> list[str]:
+    """The paths in backquotes that lead nowhere: what ends in ``.py``, or begins with the name of a folder and has a slash."""
+    quoted = [path for path in QUOTED.findall(text) if path.endswith(".py") or path.partition("/")[0] in folders()]
+    return [path for path in quoted if path not in ends_of_paths() and ("/" in path or path.endswith(".py"))]
+
+
+@cache
+def folders() -> frozenset[str]:
+    return frozenset(path for path in ends_of_paths() if "/" not in path and "." not in path)
+
+
+@pytest.mark.parametrize("document", DESIGN, ids=lambda path: path.name)
+def test_every_path_in_the_design_is_there(document: Path) -> None:
+    assert dead_paths(text_of(document)) == []
+
+
+def test_dead_paths_are_noticed() -> None:
+    text = (
+        "`net/sockets.py`, `sockets.py`, `sbon_node/net`, `net/nowhere.py`, `nowhere.py`, `net/nowhere`, `offsets/n`, `/metrics`"
+    )
+    assert dead_paths(text) == ["net/nowhere.py", "nowhere.py", "net/nowhere"]
 
 
 @pytest.mark.parametrize(

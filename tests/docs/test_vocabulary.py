@@ -17,6 +17,7 @@ from tests.docs.reading import ROOT, text_of
 
 CODE = sorted(file for folder in ("sbon_node", "protocol", "cli", "lab") for file in (ROOT / folder).rglob("*.py"))
 DASHBOARD = sorted(file for file in (ROOT / "sbon_node/api/dashboard").iterdir() if file.suffix in (".html", ".js"))
+TESTS = sorted({*(ROOT / "tests").rglob("*.py"), *(ROOT / "tests").rglob("*.toml")} - {Path(__file__).resolve()})
 PROSE = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 IDENTIFIERS = {
@@ -46,6 +47,8 @@ IDENTIFIERS = {
     "MAX_TOLD": "MAX_REPORTED",
     "plain_words": "validation_messages",
     "programme": "milp",
+    "query_holder": "leader",
+    "QueryHolder": "QueryLeader",
     "questions": "probes",
     "ride": "piggyback",
     "rooms": "packages",
@@ -81,6 +84,16 @@ WORDS = {
 
 PROSE_WORDS = {**WORDS, "room": "capacity", "rooms": "packages"}
 """Retired in documents, where they have been replaced throughout."""
+
+EVERYWHERE = {
+    "foundation": "base",
+    "foundations": "base",
+    "query holder": "leader, or acceptor",
+    "query holders": "leaders, or acceptors",
+    "workflow": "submission, move, call",
+    "workflows": "submissions, moves, calls",
+}
+"""Retired in all texts, with comments and tests, and in the names of files. Measured figures name files of their time."""
 
 
 def retired_in(text: str, words: dict[str, str]) -> list[str]:
@@ -150,6 +163,16 @@ def test_help_texts_use_no_retired_word() -> None:
 
 def test_the_dashboard_uses_no_retired_word() -> None:
     assert failures({relative(file): retired_in(dashboard_texts(text_of(file)), WORDS) for file in DASHBOARD}) == {}
+
+
+def test_no_text_uses_a_word_that_is_retired_everywhere() -> None:
+    texts = {relative(file): text_of(file) for file in (*CODE, *DASHBOARD, *TESTS, *PROSE)}
+    assert failures({name: retired_in(text, EVERYWHERE) for name, text in texts.items() if "figures/" not in name}) == {}
+
+
+def test_no_file_has_a_retired_name() -> None:
+    names = {relative(file): re.sub(r"[\W_]", " ", relative(file)) for file in (*CODE, *DASHBOARD, *TESTS, *PROSE)}
+    assert failures({name: retired_in(words, EVERYWHERE) for name, words in names.items()}) == {}
 
 
 @pytest.mark.parametrize("document", PROSE, ids=relative)

@@ -48,7 +48,7 @@ async def test_an_operator_with_state_may_run_without_new_input_after_each_batch
     running.arm()
     await running.recover()
 
-    await running.serve(Begun(operator="q.o1", run=running.begin()))
+    await running.serve(Begun(operator="q.o1", run=running.begin_run()))
 
     await port.feed(pa.table({"ts": [1]}))
     async with asyncio.timeout(PATIENCE_S):
@@ -69,7 +69,7 @@ async def test_a_new_operator_with_state_reads_once_spark_has_its_watermark(tmp_
     running = Running(WITH_STATE, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
     await running.recover()
-    run = running.begin()
+    run = running.begin_run()
     await port.feed(pa.table({"ts": [1]}))
     async with asyncio.timeout(PATIENCE_S):
         early = Poll(operator="q.o1", position=0, after=InputOffset(), wait_s=0.01)
@@ -87,7 +87,7 @@ async def test_a_reader_gets_no_answer_from_a_run_that_ends_before_it_has_begun(
     running = Running(WITH_STATE, ToyPort(), tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
     await running.recover()
-    running.begin()
+    running.begin_run()
     waiting = asyncio.create_task(poll(running, InputOffset()))
     await asyncio.sleep(0)
     running.end(End("engine-failed", "its process died"))
@@ -105,7 +105,7 @@ async def test_a_running_batch_is_reported_with_its_input(tmp_path: Path) -> Non
     running = Running(spec, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
     await running.recover()
-    running.begin()
+    running.begin_run()
     assert running.current_stats().under_way_s is None
     await port.feed(pa.table({"ts": [1, 2, 3]}))
     async with asyncio.timeout(PATIENCE_S):

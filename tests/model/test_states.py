@@ -53,10 +53,10 @@ def test_only_the_listed_transitions_are_allowed(lifecycle: Lifecycle[Any]) -> N
     listed = {(one.before, one.after) for one in lifecycle.transitions}
     for before, after in product(lifecycle.states, repeat=2):
         if before == after or after == lifecycle.removed or (before, after) in listed:
-            lifecycle.check(before, after, "x")
+            lifecycle.check_transition(before, after, "x")
         else:
             with pytest.raises(BrokenInvariantError, match=f"the {lifecycle.subject} x is {before} and must not become {after}"):
-                lifecycle.check(before, after, "x")
+                lifecycle.check_transition(before, after, "x")
 
 
 @each

@@ -1,4 +1,4 @@
-"""The holder accepts claims and reports only for the submission and the epoch that its record has."""
+"""The leader accepts claims and reports only for the submission and the epoch that its record has."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_final_count_of_rows_survives_a_lost_answer(tmp_path: Path, restarts
         assert lost[0].rows == written > 10
         assert (await state_of(cluster, "a")).rows == written
         store: RecordStore = cluster.at("d").daemon.context.store
-        assert store.all("sink-end", msgspec.Raw) == {}, "the holder has confirmed it"  # type: ignore[type-var]
+        assert store.all("sink-end", msgspec.Raw) == {}, "the leader has confirmed it"  # type: ignore[type-var]
 
     in_cluster(tmp_path, "abcd", test)
 

@@ -108,7 +108,7 @@ async def listed(cluster: SimulatedCluster, at: str) -> QueryInfo:
 @pytest.mark.one_part_per_commit("consumers of listed queries", parts=8)
 @pytest.mark.parametrize("consumer", "ac")
 def test_a_list_counts_the_rows_of_a_query_that_runs_or_says_that_it_has_not(tmp_path: Path, consumer: str) -> None:
-    """By the sink where it is at the record's holder, ``a``; else as they were counted last."""
+    """By the sink where it is at the query's leader, ``a``; else as they were counted last."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=1_000, rate=10.0))

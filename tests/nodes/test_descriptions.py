@@ -41,7 +41,7 @@ async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", ["a", "e"])
 @pytest.mark.parametrize("silent", ["b", "d", "bcd"])
 def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str, asked: str) -> None:
-    """Ask the query holder, or another node; the silent nodes are cut off, which no node has noticed yet."""
+    """Ask the query's leader, or another node; the silent nodes are cut off, which no node has noticed yet."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
@@ -200,17 +200,17 @@ def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pyte
 def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
-        book = cluster.at("a").daemon.queries.book
+        leader = cluster.at("a").daemon.queries.leader
         described = deploy.describe
 
         async def goes(context: Context, record: QueryRecord, hosts: Mapping[str, str], **asked: Any) -> Description:
-            book._records._known.pop(record.id, None)
+            leader._records._known.pop(record.id, None)
             return await described(context, record, hosts, **asked)
 
         with monkeypatch.context() as patch:
             patch.setattr(deploy, "describe", goes)
             await cluster.sleep(10.0)
-        assert book._records.get("q") is None
+        assert leader._records.get("q") is None
         await submitted(cluster, "a", tmp_path / "again.csv", name="again", consumer="d", strategy="producer")
         counted = []
         for _ in range(2):

@@ -52,7 +52,7 @@ async def runs(cluster: SimulatedCluster) -> QueryRecord:
 
 
 def kept(cluster: SimulatedCluster) -> list[str]:
-    return [one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid_of(cluster))]
+    return [one.node for one in cluster.at("a").daemon.queries.leader.acceptors(uid_of(cluster))]
 
 
 def test_a_change_sends_the_register_and_not_the_text(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_record_is_what_its_register_and_documents_are(tmp_path: Path) -> None
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster)
         await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
-        record = cluster.at("a").daemon.queries.book.find("q")
+        record = cluster.at("a").daemon.queries.leader.find("q")
         assert record is not None
         assert record.last is not None
         assert (record.last.sql, record.last.placement) == (LONG, record.placement)

@@ -1,4 +1,4 @@
-"""Impossible epochs are rejected, both from a query holder and from a node that deploys a part."""
+"""Impossible epochs are rejected, both from a query's leader and from a node that deploys a part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.nodes.clusters import ask, in_cluster
 
 @pytest.mark.one_part_per_commit("absurd epochs", parts=6)
 @pytest.mark.parametrize("absurd", [2**62, 3 + MAX_EPOCH_LEAP + 1, 3, 0])
-def test_a_holder_that_answers_an_absurd_epoch_is_asked_again(tmp_path: Path, absurd: int) -> None:
+def test_a_leader_that_answers_an_absurd_epoch_is_asked_again(tmp_path: Path, absurd: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         answers = [absurd, absurd, 5]
 

@@ -148,10 +148,10 @@ def test_ended_queries_are_bounded() -> None:
     ended = EndedQueries(2)
     for query in ("x", "y", "z"):
         ended.add(query, "a")
-    ended.check("x", (A,), "x.sink")
+    ended.check_not_over("x", (A,), "x.sink")
     for query in ("y", "z"):
         with pytest.raises(SbonError):
-            ended.check(query, (B, A), f"{query}.sink")
+            ended.check_not_over(query, (B, A), f"{query}.sink")
 
 
 def test_a_stranger_takes_back_no_end() -> None:
@@ -159,5 +159,5 @@ def test_a_stranger_takes_back_no_end() -> None:
     for node in ("a", "b"):
         ended.add("x", node)
     with pytest.raises(SbonError):
-        ended.check("x", (A,), "x.sink")
-    ended.check("x", (Acceptor("c", "1"),), "x.sink")
+        ended.check_not_over("x", (A,), "x.sink")
+    ended.check_not_over("x", (Acceptor("c", "1"),), "x.sink")

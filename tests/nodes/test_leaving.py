@@ -75,7 +75,7 @@ def test_a_record_with_hosts_to_notify_keeps_the_last_node(tmp_path: Path) -> No
     in_cluster(tmp_path, "ab", test)
 
 
-def test_a_holder_that_is_forced_to_leave_ends_its_queries(tmp_path: Path) -> None:
+def test_a_leader_that_is_forced_to_leave_ends_its_queries(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, "producer", tmp_path)
         await ask(cluster, "a", cluster.nodes["a"].daemon.adaptation.leaving.leave_and_stop(force=True))

@@ -30,12 +30,12 @@ def told(listener: Listener) -> list[NodeEvent]:
 def test_states_of_a_query_and_its_operators_are_notified_where_they_are_known(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "b", source_at("b"))
-        holder, host = listening(cluster, "a", "placement", "queries"), listening(cluster, "b", "placement", "queries")
+        leader, host = listening(cluster, "a", "placement", "queries"), listening(cluster, "b", "placement", "queries")
         await submitted(cluster, "a", tmp_path / "out.ndjson", strategy="producer")
         while (await state_of(cluster, "a")).state == "running":
             await cluster.sleep(0.5)
         await cluster.until(lambda: not cluster.nodes["b"].operators())
-        events = told(holder)
+        events = told(leader)
         states = [(e.was, e.state) for e in events if isinstance(e, QueryChanged)]
         assert states == [("", "placing"), ("placing", "running"), ("running", "finished")]
         (placed,) = (e for e in events if isinstance(e, OperatorChanged))

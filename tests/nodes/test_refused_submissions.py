@@ -181,19 +181,19 @@ def test_a_user_who_leaves_while_a_submission_is_undone_does_not_interrupt_it(tm
 def test_a_query_that_ends_before_its_user_learns_that_it_has_begun_is_cleaned_up(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
-        book: Any = cluster.at("a").daemon.queries.book
-        begin, tries = book.begin, []
+        leader: Any = cluster.at("a").daemon.queries.leader
+        mark_running, tries = leader.mark_running, []
 
         async def lose_the_answer(query: str) -> Any:
             tries.append(query)
             if len(tries) == 1:
-                await begin(query)
-                book._submitting[query] = None
+                await mark_running(query)
+                leader._submitting[query] = None
                 raise SbonError("no-majority", "the answer is lost")
-            await book.stop(query)
-            return await begin(query)
+            await leader.stop(query)
+            return await mark_running(query)
 
-        book.begin = lose_the_answer
+        leader.mark_running = lose_the_answer
         submitting = cluster.call("a", submit(cluster, "a", tmp_path / "out.csv", consumer="d"))
         await cluster.until(submitting.done)
         with pytest.raises(SbonError, match="stopped by a user"):

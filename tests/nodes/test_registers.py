@@ -199,23 +199,23 @@ def test_a_forged_ballot_costs_one_register_and_no_other(tmp_path: Path) -> None
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=100_000, rate=1.0))
         await submitted(cluster, "b", None, name="forged")
-        key, holder = key_of(uid_of(cluster, "forged")), cluster.at("b")
+        key, acceptor = key_of(uid_of(cluster, "forged")), cluster.at("b")
         with pytest.raises(SbonError, match="counter"):
             await forge(cluster, "d", key, 2**64 - 1)
         await ask(cluster, "b", registers(cluster, "b").settle(key))
         await forge(cluster, "d", key, MAX_COUNT)
         for _ in range(2):
             with pytest.raises(SbonError) as refused:
-                await ask(cluster, "b", holder.daemon.queries.lookup.stop("forged"))
+                await ask(cluster, "b", acceptor.daemon.queries.lookup.stop("forged"))
             assert (refused.value.code, refused.value.where) == ("ballot-exhausted", key)
             for name in "bc":
                 await submitted(cluster, name, None, name=f"after-{name}", sql="SELECT id FROM numbers")
                 await ask(cluster, name, cluster.at(name).daemon.queries.lookup.stop(f"after-{name}"))
             await cluster.sleep(2.0 * cluster.config.control.repair_s)
             assert all(cluster.at(name).ready for name in "abcd")
-            cluster.crash(holder)
-            cluster.boot(holder)
-            await cluster.until(lambda: holder.ready)
+            cluster.crash(acceptor)
+            cluster.boot(acceptor)
+            await cluster.until(lambda: acceptor.ready)
             await cluster.together()
         assert (await state_of(cluster, "b", "forged")).state == "running"
 

@@ -162,7 +162,7 @@ def test_a_stop_that_its_node_did_not_survive_is_carried_out_by_another(tmp_path
 def test_a_side_without_the_majority_changes_nothing_and_says_so(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
-        kept = [one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid_of(cluster))]
+        kept = [one.node for one in cluster.at("a").daemon.queries.leader.acceptors(uid_of(cluster))]
         assert kept[0] == "a"
         for other in OTHERS:
             cluster.network.cut("a", other, both=True)
@@ -219,8 +219,8 @@ def test_a_wiped_acceptor_is_replaced_at_once(tmp_path: Path) -> None:
         old = cluster.at("a").daemon.ownership.acceptors.me
         await lose_data(cluster, "a")
         await cluster.sleep(5)
-        new = next(name for name in OTHERS if cluster.at(name).daemon.queries.book.find(uid) is not None)
-        acceptors = cluster.at(new).daemon.queries.book.acceptors(uid)
+        new = next(name for name in OTHERS if cluster.at(name).daemon.queries.leader.find(uid) is not None)
+        acceptors = cluster.at(new).daemon.queries.leader.acceptors(uid)
         assert len(acceptors) == 3
         assert old not in acceptors
 
@@ -233,16 +233,16 @@ def test_an_acceptor_that_was_replaced_while_it_was_cut_off_forgets_its_copy(tmp
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
         uid = uid_of(cluster)
-        replaced = next(one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid) if one.node != "a")
+        replaced = next(one.node for one in cluster.at("a").daemon.queries.leader.acceptors(uid) if one.node != "a")
         for other in "a" + OTHERS:
             if other != replaced:
                 cluster.network.cut(replaced, other, both=True)
-        while replaced in (one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid)):
+        while replaced in (one.node for one in cluster.at("a").daemon.queries.leader.acceptors(uid)):
             await cluster.sleep(1)
         cluster.network.heal()
         await cluster.together()
         await cluster.sleep(30)
-        assert cluster.at(replaced).daemon.queries.book.find(uid) is None
+        assert cluster.at(replaced).daemon.queries.leader.find(uid) is None
         await stop(cluster, "a")
         await clean(cluster)
         assert (await state_of(cluster, replaced)).state == "stopped"
@@ -258,7 +258,7 @@ def test_a_host_that_missed_the_end_ends_its_components_for_a_tombstone(tmp_path
         refuse_ends(cluster, "b")
         await stop(cluster, "a")
         for name in "acde":
-            await cluster.at(name).daemon.queries.book.close()  # Nobody asks the host again.
+            await cluster.at(name).daemon.queries.leader.close()  # Nobody asks the host again.
         assert cluster.at("b").operators()
         await cluster.sleep(100)
         assert not cluster.at("b").operators()
@@ -270,7 +270,7 @@ def test_components_stay_while_no_node_has_the_record(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
         uid = uid_of(cluster)
-        kept = [one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid)]
+        kept = [one.node for one in cluster.at("a").daemon.queries.leader.acceptors(uid)]
         for name in kept:
             node = cluster.at(name).daemon
             del node.ownership.acceptors._records[f"query/{uid}"]
@@ -362,7 +362,7 @@ def test_an_acceptor_that_has_read_a_change_which_it_missed_accepts_it(tmp_path:
         for name in "abcd":
             cluster.at(name).daemon.ownership.registers._behind.clear()  # Their memory of who missed it is lost, as by a restart.
         server.handle(AskRegister, serve)
-        record = await ask(cluster, late, cluster.at(late).daemon.queries.book.read(uid))
+        record = await ask(cluster, late, cluster.at(late).daemon.queries.leader.read_record(uid))
         state = cluster.at(late).daemon.ownership.acceptors.state(key)
         assert state is not None
         assert state.version < record.version

@@ -50,7 +50,9 @@ async def finished(cluster: SimulatedCluster, name: str) -> None:
 async def ended(cluster: SimulatedCluster, nodes: str) -> None:
     """Wait until nothing is left of any query but its record."""
     await cluster.until(lambda: all(not cluster.at(one).daemon.hosting.operators.hosted() for one in nodes))
-    await cluster.until(lambda: all(record.cleaned for one in nodes for record in cluster.at(one).daemon.queries.book.records()))
+    await cluster.until(
+        lambda: all(record.cleaned for one in nodes for record in cluster.at(one).daemon.queries.leader.records())
+    )
 
 
 def values(path: Path, column: str) -> list[int]:

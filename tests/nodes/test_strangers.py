@@ -15,7 +15,7 @@ from tests.nodes.test_descriptions import running
 from tests.nodes.test_lost import lose_data
 
 
-def test_a_stranger_at_the_holders_address_ends_no_part(tmp_path: Path) -> None:
+def test_a_stranger_at_the_leaders_address_ends_no_part(tmp_path: Path) -> None:
     """Another node has got the addresses of the record's acceptors while a host restarts."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -72,7 +72,7 @@ def test_a_stranger_ends_no_subscription_where_only_the_source_is(tmp_path: Path
         ReportState(query="q", component="q.b0", state="failed"),
     ],
 )
-def test_a_holder_without_the_record_refuses_with_a_code_that_ends_nothing(
+def test_an_acceptor_without_the_record_refuses_with_a_code_that_ends_nothing(
     tmp_path: Path, call: ClaimComponent | ReportState
 ) -> None:
     async def test(cluster: SimulatedCluster) -> None:

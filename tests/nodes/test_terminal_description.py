@@ -112,7 +112,7 @@ def test_an_operator_that_failed_keeps_its_state_and_reason_when_its_query_is_ov
     in_cluster(tmp_path, "abcd", test)
 
 
-def test_operators_of_another_holder_are_left_alone(tmp_path: Path) -> None:
+def test_operators_of_another_leader_are_left_alone(tmp_path: Path) -> None:
     """A node that keeps no copy of the record may not end what ``b`` runs."""
 
     async def test(cluster: SimulatedCluster) -> None:

@@ -15,7 +15,7 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.context import ControlSettings
 from sbon_node.ownership.queries import LIVE
 from sbon_node.queries.describing.time_series import OLDER_APART_MS, OLDER_POINTS, OLDEST_POINTS, TimeSeries, thinned
-from sbon_node.queries.driving.holder import UsageHistories
+from sbon_node.queries.driving.leader import UsageHistories
 from sbon_protocol.api.explanations import ExplainedComponent
 from sbon_protocol.api.usage import QueryUsage, QueryUsagePoint
 from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
@@ -146,7 +146,7 @@ async def test_many_queries_take_turns_in_the_history(most: int, turns: list[str
     context: Any = SimpleNamespace(settings=ControlSettings(history_queries=most), clock=Rounds())
     histories = UsageHistories(context, lambda: ["c", "a", "b", "unknown"], now)
     for query in "abc":
-        histories.begin(query)
+        histories.begin_history(query)
     with pytest.raises(asyncio.CancelledError):
         await histories.run()
     assert [" ".join(names) for names in asked] == turns

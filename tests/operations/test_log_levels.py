@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from sbon_node.base.logging.levels import LogLevels, level_of, levels, set_levels
-from sbon_node.base.logging.output import MAX_CHARACTERS, MAX_LINES, KeptTail, LogSettings, configure, silence, tail
+from sbon_node.base.logging.output import MAX_CHARACTERS, MAX_LINES, LogSettings, TailedStream, configure, silence, tail
 from sbon_node.net.counters import Counters
 from sbon_node.streams.links import link
 from sbon_protocol.errors import SbonError
@@ -83,7 +83,7 @@ def test_the_nearest_name_above_a_module_counts() -> None:
 
 
 def test_the_last_lines_are_kept_and_long_ones_cut() -> None:
-    kept = KeptTail(io.StringIO())
+    kept = TailedStream(io.StringIO())
     kept.write("a\nb")
     kept.write("c\n")
     assert tail()[-2:] == ["a", "bc"]
@@ -97,7 +97,7 @@ def test_the_last_lines_are_kept_and_long_ones_cut() -> None:
 
 def test_a_line_without_an_end_takes_little_memory() -> None:
     with open(os.devnull, "w") as nowhere:
-        kept = KeptTail(nowhere)
+        kept = TailedStream(nowhere)
         tracemalloc.start()
         try:
             for _ in range(100):

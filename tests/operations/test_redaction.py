@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.base.logging.output import kept
+from sbon_node.base.logging.output import tailed
 from sbon_node.base.redaction import REDACTED, redacted, without_passwords
 from sbon_node.config.config import Config, keys
 from sbon_node.operations.debug_dump import collect_debug_dump
@@ -56,7 +56,7 @@ def test_a_dump_hides_secrets_of_the_configuration_and_the_logs(tmp_path: Path) 
         url: str = "postgresql://u:p4ss@h/x"
 
     (tmp_path / "engine.log").write_text("connecting to postgresql://u:p4ss@h/x\n")
-    kept(io.StringIO()).write("host=db password=p4ss user=ann\n")
+    tailed(io.StringIO()).write("host=db password=p4ss user=ann\n")
     dump = collect_debug_dump(Settings(), tmp_path)
     assert (len(dump.engine_log), dump.log[-1].startswith("host=db")) == (1, True)
     assert "p4ss" not in msgspec.json.encode((dump.config, dump.log, dump.engine_log)).decode()

@@ -44,7 +44,7 @@ from sbon_node.connectors.sources.runner import SourcePosition
 from sbon_node.hosting.machine.capacity import Reservations
 from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.queries.driving import deploy
-from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.leader import QueryLeader
 from sbon_node.streams.links.credit import Credit
 from sbon_node.streams.links.inbox import Inbox
 from sbon_node.streams.outbox.ledger import NO_BATCH, Stream
@@ -293,7 +293,7 @@ def position_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def submission_cut_short_not_undone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QueryHolder, "start", lambda self: None)
+    patch.setattr(QueryLeader, "start", lambda self: None)
 
 
 def room_not_given_back(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """A node dies at each ask, answer, store, copied chunk and freeze of one move: the operator goes on at one place, exactly once.
 
-The move has five roles on five nodes: the old host and the target, the holder of the query's record, the host of the input, and
+The move has five roles on five nodes: the old host and the target, the leader of the query, the host of the input, and
 the reader of the output.
 """
 
@@ -15,7 +15,7 @@ from sbon_lab.simulation.drawing import FIFTH, OF_MOVES
 from sbon_lab.simulation.faults.plan import AtFailpoint, Fault, occurrences
 from sbon_lab.simulation.schedule import run_schedule
 
-ROLES = {"holder": "h", "upstream": "s", "old host": "o", "reader": "c", "target": FIFTH}
+ROLES = {"leader": "h", "upstream": "s", "old host": "o", "reader": "c", "target": FIFTH}
 SHORT_S, LONG_S = 1.0, 25.0
 """Too short to be noticed; and so long that all others declare the node dead."""
 CHUNKS = 160

@@ -108,7 +108,7 @@ SEVERAL = Casting(
     room=("o", "h"),
     queries=(
         PlannedQuery(name="kept", lives=(Life(sql="window", sources=("s", "o")),)),
-        PlannedQuery(name="other", lives=(Life(consumer="h", holder="c"),)),
+        PlannedQuery(name="other", lives=(Life(consumer="h", submitter="c"),)),
         PlannedQuery(name="stopped", lives=(Life(stop_after_s=0.5, stop_at="o"),)),
     ),
 )
@@ -123,7 +123,7 @@ def test_several_queries_run_at_once_and_one_is_stopped() -> None:
 TWINS = Casting(
     queries=(
         PlannedQuery(name="twin", lives=(Life(),)),
-        PlannedQuery(name="twin", lives=(Life(holder="c", consumer="h", after_s=2.0),)),
+        PlannedQuery(name="twin", lives=(Life(submitter="c", consumer="h", after_s=2.0),)),
     )
 )
 
@@ -143,8 +143,8 @@ def test_a_checkpoint_that_an_orphaned_engine_process_writes_again_is_deleted() 
 
 
 def test_a_leader_that_returns_with_a_state_that_was_not_chosen_follows_the_chosen_one() -> None:
-    """The holder dies before other acceptors have its change of the record to running; they agree that the query has failed."""
-    casting = Casting(holder="c", room=NODES, strategy="random", fsync=False)
+    """The leader dies before other acceptors have its change of the record to running; they agree that the query has failed."""
+    casting = Casting(submitter="c", room=NODES, strategy="random", fsync=False)
     outcome = run_schedule([Fault(AtFailpoint("c", "ask", 21), "kill", "c", down_s=18.5)], seed=32, casting=casting)
     assert not outcome.failure
     assert outcome.ending == "refused"
@@ -160,12 +160,12 @@ def test_a_row_that_a_window_counts_twice_is_noticed(monkeypatch: pytest.MonkeyP
 
 
 def test_a_query_that_never_ends_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def take(self: SinkRunner) -> bool:
+    async def take_frames(self: SinkRunner) -> bool:
         await asyncio.get_running_loop().create_future()
         return False
 
     monkeypatch.setattr(leak_check, "LIVENESS_S", 60.0)
-    monkeypatch.setattr(SinkRunner, "_take", take)
+    monkeypatch.setattr(SinkRunner, "_take_frames", take_frames)
     outcome = run_schedule([Fault(AtTime(1.0), "kill", "o")], seed=1)
     assert outcome.stuck
     assert re.search(r"the query is running \d+ s after the last fault", outcome.failure)

@@ -112,8 +112,8 @@ def test_schedules_that_find_planted_bugs(seed: int, moves: bool) -> None:
 
 
 def test_a_sink_that_is_opened_after_its_query_is_forgotten() -> None:
-    """The call that opens it and the one that ends it wait while the holder is cut off, and arrive at once."""
-    casting = Casting(holder="s", room=NODES, strategy="producer", sink="follow", fsync=False)
+    """The call that opens it and the one that ends it wait while the submitter is cut off, and arrive at once."""
+    casting = Casting(submitter="s", room=NODES, strategy="producer", sink="follow", fsync=False)
     cut = Fault(AtFailpoint("s", "answer", 4), "cut", "s", "c", down_s=15.805221592686777)
     outcome = run_schedule([cut], seed=13, casting=casting)
     assert (outcome.failure, outcome.ending) == ("", "refused")

@@ -101,7 +101,7 @@ def test_a_killed_process_does_nothing_more() -> None:
             await asyncio.sleep(1)
             process.kill()
             try:
-                process.check()
+                process.check_alive()
             finally:
                 assert isinstance(held, asyncio.Task)
 

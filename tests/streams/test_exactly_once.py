@@ -62,7 +62,7 @@ class Node:
             process = Process(f"{self.name}#{life}")
 
             def step(name: str, process: Process = process) -> None:
-                process.check()
+                process.check_alive()
                 self.world.trace.append(name)
                 if len(self.world.trace) in self.world.deaths:
                     process.kill()

@@ -18,7 +18,7 @@ FRAME = 65
 
 
 def begin(outbox: Outbox, how: Begin, epoch: int = 1, sink: str = MORE) -> Beginning:
-    return outbox.further.begin("op", sink, epoch, how)
+    return outbox.further.subscribe("op", sink, epoch, how)
 
 
 def test_it_begins_with_the_first_frame_while_all_are_kept(outbox: Outbox) -> None:

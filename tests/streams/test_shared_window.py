@@ -31,12 +31,12 @@ def repeated_in(rng: random.Random) -> int:
         if action < 0.02 and len(places) < 6:
             places[step] = [rng.choice([1, 1, 1, 2]), rng.randrange(0, 50)]
             for window in (host, reader):
-                window.open(step, *places[step])
+                window.open_subscription(step, *places[step])
         elif action < 0.03 and places:
             gone = rng.choice(sorted(places))
             del places[gone]
             for window in (host, reader):
-                window.close(gone)
+                window.close_subscription(gone)
         elif places:
             # The first subscription is the slowest: it is behind by more than the window, at times.
             one = rng.choice(sorted(places)[1:] * 8 + sorted(places)[:1])
@@ -54,32 +54,32 @@ def repeated_in(rng: random.Random) -> int:
         assert host.bytes <= max_bytes
         assert len(host) <= max_frames
     for one in places:
-        host.close(one)
+        host.close_subscription(one)
     assert (len(host), host.bytes) == (0, 0)
     return repeated
 
 
 def test_a_frame_is_kept_only_for_those_that_have_yet_to_get_it() -> None:
     window = Window(10_000, 100)
-    window.open(1, 7, 0, "a")
+    window.open_subscription(1, 7, 0, "a")
     window.sent(1, frame(1), 10)
     assert len(window) == 0
-    window.open(2, 7, 1, "b")
-    window.open(3, 7, 1, "c")
-    window.open(4, 8, 0, "of another stream")
+    window.open_subscription(2, 7, 1, "b")
+    window.open_subscription(3, 7, 1, "c")
+    window.open_subscription(4, 8, 0, "of another stream")
     window.sent(1, frame(2), 10)
     assert (len(window), window.subscribers(2, 2), window.subscribers(4, 2)) == (1, ("a",), ())
     window.sent(2, frame(2), 10)
     assert window.subscribers(3, 2) == ("a", "b")
-    window.close(3)
+    window.close_subscription(3)
     assert len(window) == 0
 
 
 def test_a_number_out_of_turn_is_refused() -> None:
     window = Window(10_000, 100)
-    window.open(1, 7, 3)
+    window.open_subscription(1, 7, 3)
     for number in (3, 5):
         with pytest.raises(ProtocolError, match="gap"):
             window.sent(1, frame(number), 10)
     with pytest.raises(ProtocolError, match="unexpected"):
-        window.open(1, 7, 3)
+        window.open_subscription(1, 7, 3)

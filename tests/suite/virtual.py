@@ -51,7 +51,7 @@ def run_cases(
     faults = (Fault(AtTime(0.0), "partition", partitioned, down_s=PARTITION_S),) if partitioned else ()
     declared = tuple(stream.declaration for stream in streams.values())
     play = QueryRun(
-        queries, declared, tuple(sources), consumer="hub", holder=partitioned, faults=faults, random_faults=random_faults
+        queries, declared, tuple(sources), consumer="hub", submitter=partitioned, faults=faults, random_faults=random_faults
     )
     found: dict[str, Rows] = {}
     config = msgspec.structs.replace(

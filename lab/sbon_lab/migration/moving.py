@@ -48,7 +48,7 @@ class Host:
         self._failures: dict[str, str] = {}
         self.engine = SparkEngine(settings, folder, clock, self._told)
 
-    def check(self, operator: str) -> None:
+    def check_operator(self, operator: str) -> None:
         """Raise ``engine-failed`` if the operator has failed here."""
         if operator in self._failures:
             raise SbonError("engine-failed", self._failures[operator], where=operator)
@@ -327,7 +327,7 @@ class MovingOperator:
                 if self._failure is not None:
                     raise self._failure
                 for place in self._places:
-                    place.host.check(self.name)
+                    place.host.check_operator(self.name)
                 await self._clock.sleep(POLL_S)
 
     def _task_failed(self, task: str, error: BaseException) -> None:

@@ -43,7 +43,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One life of a query: it is submitted at ``holder``, ``after_s`` after the previous life of its name has ended.
+    """One life of a query: it is submitted at ``submitter``, ``after_s`` after the previous life of its name has ended.
 
     It reads a stream of its own, with a source at each of ``sources``. ``stop_at`` stops it ``stop_after_s`` seconds after it was
     accepted. ``moves`` follow each other from the acceptance on.
@@ -51,7 +51,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     sql: Kind = "filter"
     sources: tuple[str, ...] = ("s",)
-    holder: str = "h"
+    submitter: str = "h"
     consumer: str = "c"
     after_s: Seconds = 0.0
     stop_after_s: Seconds | None = None
@@ -67,7 +67,7 @@ class PlannedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The roles of the nodes: ``holder`` takes the submission, and the operator goes to one of ``room``.
+    """The roles of the nodes: ``submitter`` takes the submission, and the operator goes to one of ``room``.
 
     The input is ``rows`` with texts of up to ``text_bytes``. ``credit_bytes``, which determines the other limits of streams,
     exceeds the largest frame: rows that have waited for long come in one frame, of all rows or of a quarter of a megabyte.
@@ -76,7 +76,7 @@ class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     nodes: tuple[str, ...] = NODES
-    holder: str = "h"
+    submitter: str = "h"
     room: tuple[str, ...] = ("o",)
     strategy: str = "relaxation"
     sink: Literal["file", "follow"] = "file"
@@ -103,13 +103,13 @@ class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def stage(self) -> Stage:
         if not self.queries:
-            return Stage(sources=("s",), operators=self.room, consumers=("c",), holders=(self.holder,), fsync=self.fsync)
+            return Stage(sources=("s",), operators=self.room, consumers=("c",), leaders=(self.submitter,), fsync=self.fsync)
         lives = [life for query in self.queries for life in query.lives]
         return Stage(
             sources=tuple(dict.fromkeys(node for life in lives for node in life.sources)),
             operators=self.room,
             consumers=tuple(dict.fromkeys(life.consumer for life in lives)),
-            holders=tuple(dict.fromkeys(life.holder for life in lives)),
+            leaders=tuple(dict.fromkeys(life.submitter for life in lives)),
             fsync=self.fsync,
         )
 

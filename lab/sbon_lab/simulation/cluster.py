@@ -291,7 +291,7 @@ class SimulatedCluster:
         """Handle a step that a process has taken: check first, then let due faults strike."""
         caller = current_process.get()
         assert caller is not None
-        caller.check()
+        caller.check_alive()
         count, due = self.fault_injector.plan.taken(node.name, step)
         self.note(f"{caller.name} {step} {count}")
         if caller is not process:
@@ -302,7 +302,7 @@ class SimulatedCluster:
             self._check_registers(node)
         for fault in due:
             self.fault_injector.inject(fault)
-        caller.check()
+        caller.check_alive()
 
     def _check_registers(self, storing: SimulatedNode) -> None:
         """Check the registers of all nodes that have stored something or started since they were last checked.

@@ -31,7 +31,7 @@ def random_casting(world: int, *, moves: bool) -> Casting:
         return _moving(random.Random(f"moves/{world}"))
     rng = random.Random(f"casting/{world}")
     return Casting(
-        holder=rng.choice(NODES),
+        submitter=rng.choice(NODES),
         room=NODES,
         strategy=rng.choice(("relaxation", "producer", "consumer", "random")),
         sink=rng.choice(("file", "follow")),
@@ -52,7 +52,7 @@ def _several(rng: random.Random) -> tuple[PlannedQuery, ...]:
                 Life(
                     sql=rng.choice(("filter", "window")),
                     sources=sources,
-                    holder=rng.choice(NODES),
+                    submitter=rng.choice(NODES),
                     consumer=rng.choice(NODES),
                     after_s=rng.uniform(0.0, 2.0),
                     stop_after_s=stop_after_s,
@@ -72,14 +72,14 @@ def _moving(rng: random.Random) -> Casting:
         life = Life(
             sql=rng.choice(KINDS),
             sources=tuple(rng.sample(NODES, rng.randint(1, 2))),
-            holder=rng.choice(NODES),
+            submitter=rng.choice(NODES),
             consumer=rng.choice(NODES),
             after_s=rng.choice((0.0, rng.uniform(0.0, 2.0))),
             stop_after_s=rng.uniform(0.5, 5.0) if rng.random() < 0.15 else None,
             stop_at=rng.choice(NODES),
             moves=_moves(rng, nodes),
         )
-        again = Life(sql=rng.choice(KINDS), holder=rng.choice(NODES), after_s=rng.uniform(0.0, 1.0), moves=_moves(rng, nodes))
+        again = Life(sql=rng.choice(KINDS), submitter=rng.choice(NODES), after_s=rng.uniform(0.0, 1.0), moves=_moves(rng, nodes))
         queries.append(PlannedQuery(name=f"q{number}", lives=(life, again) if rng.random() < 0.2 else (life,)))
     return Casting(
         nodes=nodes,

@@ -49,7 +49,7 @@ class OneQuery:
         self.input.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
         cluster.start()
         await cluster.together()
-        await cluster.answer(self.casting.holder, self._declare())
+        await cluster.answer(self.casting.submitter, self._declare())
         cluster.fault_injector.arm(self.faults)
         accepted = await self._submit()
         submission = len(cluster.fault_injector.plan.history)
@@ -66,7 +66,7 @@ class OneQuery:
         return Ended(submission, ending)
 
     async def _declare(self) -> None:
-        daemon = self.cluster.nodes[self.casting.holder].daemon
+        daemon = self.cluster.nodes[self.casting.submitter].daemon
         await daemon.queries.declarations.create_stream(StreamDeclaration(name="numbers", schema=SCHEMA, event_time="ts"))
         await daemon.hosting.sources.attach(self._source())
 
@@ -78,7 +78,7 @@ class OneQuery:
 
     async def _submit(self) -> bool | None:
         """Submit the query; return whether it was accepted, or None if the user did not learn it."""
-        submission = self.cluster.user(self.casting.holder, self._submission())
+        submission = self.cluster.user(self.casting.submitter, self._submission())
         await self.cluster.until(submission.done)
         if submission.cancelled():
             return None
@@ -90,7 +90,7 @@ class OneQuery:
         return True
 
     async def _submission(self) -> None:
-        daemon = self.cluster.nodes[self.casting.holder].daemon
+        daemon = self.cluster.nodes[self.casting.submitter].daemon
         sink = SinkSpec(kind="follow")
         if self.casting.sink == "file":
             sink = SinkSpec(kind="file", options={"path": str(self.output)})
@@ -107,9 +107,9 @@ class OneQuery:
 
         An accepted query must finish; a rejected one must not run.
         """
-        holder, answered_s = self.cluster.nodes[self.casting.holder], self.cluster.loop.time()
+        submitter, answered_s = self.cluster.nodes[self.casting.submitter], self.cluster.loop.time()
         while True:
-            record = await recorded(self.cluster, holder, lambda: record_of(self.cluster, QUERY))
+            record = await recorded(self.cluster, submitter, lambda: record_of(self.cluster, QUERY))
             state = record.state if record is not None else "gone"
             if state == query_states.FINISHED and accepted is not False:
                 return "finished"

@@ -82,7 +82,7 @@ class Process:
         for task in list(self._tasks):
             task.cancel()
 
-    def check(self) -> None:
+    def check_alive(self) -> None:
         """Raise :class:`KilledError` in a dead process."""
         if not self.alive:
             raise KilledError(self.name)

@@ -42,7 +42,7 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class QueryRun:
-    """``queries`` over ``streams``, submitted at once at ``holder`` (default: the consumer) and taken at ``consumer``.
+    """``queries`` over ``streams``, submitted at once at ``submitter`` (default: the consumer) and taken at ``consumer``.
 
     ``faults`` strike once all queries run. ``random_faults`` more are drawn from the cluster's seed, for the hosts of the
     operators. Before the first submission, the nodes have ``settle_s`` seconds for their coordinates to settle; with
@@ -53,7 +53,7 @@ class QueryRun:
     streams: tuple[StreamDeclaration, ...]
     sources: tuple[SourceDeclaration, ...]
     consumer: str
-    holder: str = ""
+    submitter: str = ""
     faults: tuple[Fault, ...] = ()
     random_faults: int = 0
     settle_s: float = 0.0
@@ -75,26 +75,28 @@ class QueryRun:
             cluster.start()
             await cluster.together()
         await cluster.sleep(self.settle_s)
-        holder = self.holder or self.consumer
-        await cluster.answer(holder, self._declare(cluster, holder))
-        await asyncio.gather(*(cluster.answer(holder, self._submit(cluster, holder, query, output)) for query in self.queries))
+        submitter = self.submitter or self.consumer
+        await cluster.answer(submitter, self._declare(cluster, submitter))
+        await asyncio.gather(
+            *(cluster.answer(submitter, self._submit(cluster, submitter, query, output)) for query in self.queries)
+        )
         cluster.fault_injector.arm((*self.faults, *self._random_faults(cluster)))
         for query in self.queries:
-            while (info := await _description(cluster, holder, query.name)).state != query_states.FINISHED:
+            while (info := await _description(cluster, submitter, query.name)).state != query_states.FINISHED:
                 if info.state in (query_states.FAILED, query_states.STOPPED):
                     raise CheckFailedError(f"{query.name} is {info.state}: {info.reason}")
                 await cluster.sleep(0.25)
         await settled(cluster)
         return {query.name: delivered(output, query.name) for query in self.queries}
 
-    async def _declare(self, cluster: SimulatedCluster, holder: str) -> None:
-        daemon = cluster.nodes[holder].daemon
+    async def _declare(self, cluster: SimulatedCluster, submitter: str) -> None:
+        daemon = cluster.nodes[submitter].daemon
         for stream in self.streams:
             await daemon.queries.declarations.create_stream(stream)
         for source in self.sources:
             await daemon.hosting.sources.attach(source)
 
-    async def _submit(self, cluster: SimulatedCluster, holder: str, query: RunQuery, output: Path) -> None:
+    async def _submit(self, cluster: SimulatedCluster, submitter: str, query: RunQuery, output: Path) -> None:
         sink = SinkSpec(kind="file", options={"path": str(_folder(output, query.name)), "format": "parquet", "part_s": 0.5})
         submission = Submission(
             sql=query.sql,
@@ -104,7 +106,7 @@ class QueryRun:
             consumer=self.consumer,
             sink=sink,
         )
-        daemon = cluster.nodes[holder].daemon
+        daemon = cluster.nodes[submitter].daemon
         async for event in daemon.submitting.submitter.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
             if isinstance(event, Progress) and event.step == "placing":
@@ -138,14 +140,14 @@ def record_of(cluster: SimulatedCluster, query: str) -> QueryRecord | None:
 
 
 async def recorded(
-    cluster: SimulatedCluster, holder: SimulatedNode, find: Callable[[], QueryRecord | None]
+    cluster: SimulatedCluster, submitter: SimulatedNode, find: Callable[[], QueryRecord | None]
 ) -> QueryRecord | None:
-    """Return the record that ``find`` returns, once the holder is up.
+    """Return the record that ``find`` returns, once the submitter is up.
 
     None, or one that is being placed, only while all nodes are up: one that is down may keep it, or its next state.
     """
     while True:
-        await cluster.until(lambda: holder.ready)
+        await cluster.until(lambda: submitter.ready)
         record = find()
         if (record is not None and record.state != query_states.PLACING) or all(node.ready for node in cluster.nodes.values()):
             return record
@@ -172,12 +174,12 @@ async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
     return output_schema(fragment, inputs)
 
 
-async def _description(cluster: SimulatedCluster, holder: str, query: str) -> QueryInfo:
-    """Return the record holder's report on the query, as soon as it can answer."""
+async def _description(cluster: SimulatedCluster, submitter: str, query: str) -> QueryInfo:
+    """Return the submitter's report on the query, as soon as it can answer."""
     while True:
-        await cluster.until(lambda: cluster.nodes[holder].ready)
+        await cluster.until(lambda: cluster.nodes[submitter].ready)
         try:
-            return await cluster.answer(holder, cluster.nodes[holder].daemon.queries.lookup.query(query))
+            return await cluster.answer(submitter, cluster.nodes[submitter].daemon.queries.lookup.query(query))
         except NodeDiedError:
             await cluster.sleep(0.1)
 

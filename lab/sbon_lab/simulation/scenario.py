@@ -108,7 +108,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             streams=tuple(stream.declared(name) for name, stream in self.streams.items()),
             sources=tuple(source for name, stream in self.streams.items() for source in stream.declared_sources(name)),
             consumer=self.consumer,
-            holder=self.submit_at,
+            submitter=self.submit_at,
             faults=self.faults,
             random_faults=self.random_faults,
             coordinates=dict.fromkeys(self.nodes, self._coordinate) if self.warm_start else {},

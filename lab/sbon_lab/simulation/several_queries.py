@@ -105,7 +105,7 @@ class SeveralQueries:
         cluster.start()
         await cluster.together()
         for running in self._all():
-            await cluster.answer(running.life.holder, self._declare(running))
+            await cluster.answer(running.life.submitter, self._declare(running))
         await cluster.sleep(1.0)
         cluster.fault_injector.arm(self.faults)
         tasks = [cluster.loop.create_task(self._live(lives)) for lives in self.lives]
@@ -136,7 +136,7 @@ class SeveralQueries:
         return [every[index :: len(life.sources)] for index in range(len(life.sources))]
 
     async def _declare(self, running: _Running) -> None:
-        daemon = self.cluster.nodes[running.life.holder].daemon
+        daemon = self.cluster.nodes[running.life.submitter].daemon
         await daemon.queries.declarations.create_stream(StreamDeclaration(name=running.stream, schema=SCHEMA, event_time="ts"))
         for node, rows in zip(running.life.sources, running.rows, strict=True):
             path = self.root / f"{running.stream} at {node}.ndjson"
@@ -180,7 +180,7 @@ class SeveralQueries:
         struck["again"] += again
         struck["twin"] += bool(running.twins)
         for _ in range(MOST_TRIES):
-            submission = self.cluster.user(running.life.holder, self._submission(running))
+            submission = self.cluster.user(running.life.submitter, self._submission(running))
             await self.cluster.until(submission.done)
             error = None if submission.cancelled() else submission.exception()
             if isinstance(error, SbonError) and error.code == "query-exists" and again:
@@ -199,8 +199,8 @@ class SeveralQueries:
             running.moving = self.cluster.loop.create_task(moves.run())
 
     async def _submission(self, running: _Running) -> None:
-        await self.cluster.until(lambda: self.cluster.nodes[running.life.holder].ready)
-        daemon = self.cluster.nodes[running.life.holder].daemon
+        await self.cluster.until(lambda: self.cluster.nodes[running.life.submitter].ready)
+        daemon = self.cluster.nodes[running.life.submitter].daemon
         submission = Submission(
             sql=SQL[running.life.sql].format(running.stream),
             name=running.name,
@@ -231,9 +231,9 @@ class SeveralQueries:
 
     async def _ending(self, running: _Running) -> str:
         """Wait for the end of the life, and return it."""
-        holder, submitted_s = self.cluster.nodes[running.life.holder], self.cluster.loop.time()
+        submitter, submitted_s = self.cluster.nodes[running.life.submitter], self.cluster.loop.time()
         while True:
-            record = await recorded(self.cluster, holder, lambda: self._record(running))
+            record = await recorded(self.cluster, submitter, lambda: self._record(running))
             state = record.state if record is not None else "gone"
             reason = record.reason if record is not None else ""
             undoing = self.cluster.loop.time() < submitted_s + 2 * SETTLE_S
@@ -288,7 +288,7 @@ class UserMoves:
         self.during: list[tuple[int, int]] = []
 
     async def run(self) -> None:
-        """Ask the query's holder for each move, and raise an error that no user may see."""
+        """Ask the query's submitter for each move, and raise an error that no user may see."""
         waiting: list[asyncio.Task[None]] = []
         try:
             for move in self._life.moves:
@@ -303,7 +303,7 @@ class UserMoves:
 
     async def _move(self, move: PlannedMove) -> None:
         cluster = self._cluster
-        node = cluster.nodes[self._life.holder]
+        node = cluster.nodes[self._life.submitter]
         await cluster.until(lambda: node.ready)
         history = cluster.fault_injector.plan.history
         begun = len(history)

@@ -36,7 +36,7 @@ class SimulatedThreads:
     async def _run(self, work: Callable[[], T], before_s: float, after_s: float) -> T:
         await asyncio.sleep(before_s)
         if (process := current_process.get()) is not None:
-            process.check()
+            process.check_alive()
         result = work()
         await asyncio.sleep(after_s)
         return result

@@ -18,7 +18,7 @@ class LinkUsage(Shown, frozen=True, kw_only=True):
 
 
 class QueryUsagePoint(Shown, frozen=True, kw_only=True):
-    """Sums of network usage at ``at_ms``, by the query holder's clock, and the query's progress then.
+    """Sums of network usage at ``at_ms``, by the clock of the query's leader, and the query's progress then.
 
     Progress is None if it was unknown.
     """
@@ -41,7 +41,7 @@ class QueryUsagePoint(Shown, frozen=True, kw_only=True):
 class QueryUsage(Shown, frozen=True, kw_only=True):
     """Network usage of a query against the consumer baseline; the sums are of known values.
 
-    ``history`` are its sums so far, oldest first, since the query began or its holder started: dense for recent times.
+    ``history`` are its sums so far, oldest first, since the query began or its leader started: dense for recent times.
     Differences between points, over the time between them, are network usage in bytes.
     """
 

@@ -1,4 +1,4 @@
-// The network usage of a query over time: sums at moments, from the history its holder keeps, and what it said last. Bounded.
+// The network usage of a query over time: sums at moments, from the history its leader keeps, and what it said last. Bounded.
 
 const MOST_POINTS = 900;
 const RECENT_POINTS = 400;
@@ -18,7 +18,7 @@ function pointOf({ at_ms, byte_ms, baseline_byte_ms, rows_in = null, rows_out = 
 
 export class Series {
   points = [];
-  /** The time of the newest point of the holder's history: only later ones have to be asked for. */
+  /** The time of the newest point of the leader's history: only later ones have to be asked for. */
   known = -1;
 
   /** Takes a QueryUsage: the points of its history that are new, and what it says now. */

@@ -41,7 +41,7 @@ class Guard:
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
-                self._host_names.check(request.headers)
+                self._host_names.check_headers(request.headers)
                 wait_s = self._buckets.take(request.remote or "", 1, asyncio.get_running_loop().time())
                 if wait_s:
                     return _too_often(wait_s)
@@ -165,7 +165,7 @@ class HostNames:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(dict.fromkeys(name.lower().rstrip(".") for name in (LOCAL, *names) if name))
 
-    def check(self, headers: Mapping[str, str]) -> None:
+    def check_headers(self, headers: Mapping[str, str]) -> None:
         """Raise ``forbidden-host`` for foreign names, ``forbidden-origin`` for pages of other sites."""
         host = headers.get("Host", "")
         name = _name_of(host)

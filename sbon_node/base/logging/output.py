@@ -85,7 +85,7 @@ MAX_CHARACTERS = 2000
 _lines: deque[str] = deque(maxlen=MAX_LINES)
 
 
-class KeptTail:
+class TailedStream:
     """The part of a text stream that loggers use: writes to another stream, and keeps the last lines."""
 
     def __init__(self, out: TextIO) -> None:
@@ -104,9 +104,9 @@ class KeptTail:
         return self._out.isatty()
 
 
-def kept(out: TextIO) -> TextIO:
+def tailed(out: TextIO) -> TextIO:
     """Return a stream that writes to ``out``, and whose last lines :func:`tail` returns."""
-    return cast(TextIO, KeptTail(out))
+    return cast(TextIO, TailedStream(out))
 
 
 def tail() -> list[str]:
@@ -179,7 +179,7 @@ def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = 
 
     Return the tap that passes log lines to listeners of the node's events. Raises :class:`SbonError` ``bad-log-file``.
     """
-    out = kept(stream or (_opened(settings) if settings.file else sys.stderr))
+    out = tailed(stream or (_opened(settings) if settings.file else sys.stderr))
     console = settings.format == "console" or (settings.format == "auto" and out.isatty())
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

@@ -43,7 +43,7 @@ class GrowingText:
     def add(self, text: bytes) -> None:
         self.buffered += text
 
-    def take(self, *, ended: bool = False) -> ParsedText | None:
+    def take_records(self, *, ended: bool = False) -> ParsedText | None:
         """Return the held records known to be complete. ``ended`` means that no more text follows."""
         if self.skipping:
             return self._skip()
@@ -119,7 +119,7 @@ class TextRows:
 
     def check(self) -> None:
         with open_file(self._path, self._settings.data_roots) as file:
-            self._begin(file)
+            self._read_beginning(file)
 
     def open(self, position: bytes | None) -> None:
         self.close()
@@ -129,7 +129,7 @@ class TextRows:
             # Before the header is read: a changed file raises ``source-changed``, whatever its columns are.
             self._next = msgspec.msgpack.decode(position, type=TextPosition)
             self._recognise(file)
-        began = self._begin(file)
+        began = self._read_beginning(file)
         if position is None:
             self._next = began
         self._tail = _before(file, self._next.offset)
@@ -167,7 +167,7 @@ class TextRows:
             self._file.close()
             self._file = None
 
-    def _begin(self, file: BinaryIO) -> TextPosition:
+    def _read_beginning(self, file: BinaryIO) -> TextPosition:
         """Read the beginning of the text, which may follow a hole; return the position of the first record."""
         start = text_start(file.fileno()) or 0
         file.seek(start)

@@ -197,7 +197,9 @@ class FollowSink:
         finally:
             self._turn.end(follower)
 
-    async def take(self, follower: Follower, after: Mapping[str, int], *, wait_s: float, turn_s: float, max_bytes: int) -> Taken:
+    async def frames_after(
+        self, follower: Follower, after: Mapping[str, int], *, wait_s: float, turn_s: float, max_bytes: int
+    ) -> Taken:
         """Return the frames after these numbers for a follower at another node: the first, and more up to ``max_bytes``.
 
         Waits up to ``wait_s`` seconds for them. The follower keeps its turn for ``turn_s`` seconds longer; an interrupted request

@@ -97,7 +97,7 @@ class SinkRunner:
     async def _deliver(self) -> None:
         flush_at: float | None = None
         while True:
-            took = await self._take()
+            took = await self._take_frames()
             if took and flush_at is None:
                 flush_at = self._clock.now() + self._sink.flush_after_s
             all_ended = len(self._ended) == len({link.stream for link in self._links})
@@ -116,7 +116,7 @@ class SinkRunner:
                     link.check()
             await self._wait(flush_at)
 
-    async def _take(self) -> bool:
+    async def _take_frames(self) -> bool:
         """Pass arrived frames to the sink, links in turn; return whether there were any."""
         took = False
         for link in self._links:
@@ -175,7 +175,7 @@ class SinkRunner:
             await self._clock.sleep(backoff.next_s())
 
     def _enter(self, state: SinkState, reason: str = "") -> None:
-        sink_states.LIFECYCLE.check(self.state, state, self.query)
+        sink_states.LIFECYCLE.check_transition(self.state, state, self.query)
         if state != self.state:
             log.info("sink_state", query=self.query, state=state, reason=reason)
         self.state, self.reason = state, reason

@@ -130,7 +130,7 @@ class HttpSource:
         if not self._open:
             raise _stopped(self._name)
         kind, delimiter, header = _kind_of(post.media_type)
-        body = await self._buffer.read(post, self._settings.push_max_bytes, self._name)
+        body = await self._buffer.read_post(post, self._settings.push_max_bytes, self._name)
         try:
             key = hashlib.blake2b(post.key.encode(), digest_size=16).digest() if post.key and self._options.keys else b""
             digest = hashlib.blake2b(body, digest_size=8).digest()
@@ -172,7 +172,7 @@ class HttpSource:
         blocks: list[ParsedText] = []
         for start in range(began, len(body), block):
             text.add(body[start : start + block])
-            while (block_rows := text.take(ended=start + block >= len(body))) is not None:
+            while (block_rows := text.take_records(ended=start + block >= len(body))) is not None:
                 blocks.append(block_rows)
                 # Between blocks other tasks run.
                 await asyncio.sleep(0)

@@ -47,7 +47,7 @@ class PostBuffer:
     def release(self, size: int) -> None:
         self._bytes -= size
 
-    async def read(self, post: Post, most_bytes: int, where: str) -> bytes:
+    async def read_post(self, post: Post, most_bytes: int, where: str) -> bytes:
         """Read the body of a post, and hold its bytes. They count at once, so that many simultaneous posts share the limit.
 
         Raises :class:`SbonError` ``bad-request`` for a key that is too long, ``post-too-large``, ``post-too-slow`` or

@@ -245,7 +245,7 @@ class SourceRunner:
                 chunk, reading = reading.result(), None
                 if chunk is None:
                     break
-                self._take(chunk)
+                self._take_chunk(chunk)
                 lingered = self._clock.now() >= self._pending.since + self._settings.linger_s
                 if lingered or self._pending.size >= frames.AIM_BYTES:
                     await self._write()
@@ -268,7 +268,7 @@ class SourceRunner:
                 await self._clock.sleep(wait_s)
         return chunk
 
-    def _take(self, chunk: Chunk) -> None:
+    def _take_chunk(self, chunk: Chunk) -> None:
         pending = self._pending
         if not pending:
             pending.since, pending.born_ms, pending.counts = self._clock.now(), self._clock.wall_ms(), self._stored.counts
@@ -368,7 +368,7 @@ class SourceRunner:
         self._trouble = trouble
         if (state, reason) == (self.state, self.reason):
             return
-        source_states.LIFECYCLE.check(self.state, state, self.declaration.id)
+        source_states.LIFECYCLE.check_transition(self.state, state, self.declaration.id)
         if state != self.state:
             log.info("source_state", source=self.declaration.id, state=state, reason=reason)
         self.state, self.reason = state, reason

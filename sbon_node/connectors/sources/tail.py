@@ -89,7 +89,7 @@ class TailFile:
         """NUL bytes between the offset and the buffered text. The position stays before them until a record is taken."""
         self._begun = False
         self._text = GrowingText(text, settings, line=at.line, skipping=at.skipping)
-        if at_end and self.begin():
+        if at_end and self.read_beginning():
             self._go_to_end()
 
     @property
@@ -112,7 +112,7 @@ class TailFile:
     def close(self) -> None:
         os.close(self._fd)
 
-    def begin(self, *, ended: bool = False) -> bool:
+    def read_beginning(self, *, ended: bool = False) -> bool:
         """Read the beginning, which names the columns of CSV, once it is complete. Returns whether it has been read."""
         if self._begun:
             return True
@@ -126,16 +126,16 @@ class TailFile:
         self._tail, self._begun = self._before(self._offset), True
         return True
 
-    def take(self, *, ended: bool = False) -> ParsedText | None:
+    def take_records(self, *, ended: bool = False) -> ParsedText | None:
         """Return the next complete records; None if there are none yet.
 
         With ``ended``, no more will be written, and the rest is a record. Raises :class:`FileCut`.
         """
         if self.sight.size < self._offset + self._hole + len(self._text.buffered):
             raise FileCut
-        if not self.begin(ended=ended):
+        if not self.read_beginning(ended=ended):
             return None
-        parsed_text = self._text.take()
+        parsed_text = self._text.take_records()
         if parsed_text is None:
             parsed_text = self._read_on(ended)
         if parsed_text is not None:
@@ -152,7 +152,7 @@ class TailFile:
         else:
             at, data = self._text_at(at, size)
         if not data:
-            return self._text.take(ended=True) if ended else None
+            return self._text.take_records(ended=True) if ended else None
         hole = at - self._offset - len(buffered)
         # Checked after the read, so that no truncation in between goes unnoticed.
         before = (self._tail + bytes(min(hole, TAIL_BYTES)) + buffered)[-TAIL_BYTES:]
@@ -161,7 +161,7 @@ class TailFile:
         self._hole = hole
         # A hole after a line is passed over by the next call.
         self._text.add(data[: data.find(b"\n\0") + 1] or data)
-        return self._text.take()
+        return self._text.take_records()
 
     def _text_at(self, offset: int, size: int) -> tuple[int, bytes]:
         """Return the text from the offset on, and where it begins: it may follow a hole."""
@@ -285,7 +285,7 @@ class TailSource:
                 return
             raise
         try:
-            file.begin()
+            file.read_beginning()
         finally:
             file.close()
 
@@ -314,15 +314,15 @@ class TailSource:
     def _step(self) -> Chunk | None:
         """Return the next chunk that is available without waiting."""
         if self._file is None:
-            return self._begin()
+            return self._open_file()
         try:
-            parsed_text = self._file.take()
+            parsed_text = self._file.take_records()
             if parsed_text is not None:
                 self._ends_at = None
                 return self._chunk(parsed_text)
             if not self._has_ended():
                 return None
-            parsed_text = self._file.take(ended=True)
+            parsed_text = self._file.take_records(ended=True)
             if parsed_text is not None:
                 return self._chunk(parsed_text)
             self._follow(self._successor(self._file))
@@ -351,7 +351,7 @@ class TailSource:
         reason = f"the file that was read up to line {position.line - 1:,} {fate}: lines written to it since may be lost"
         return self._chunk(None, BadRow(position.line, "", reason))
 
-    def _begin(self) -> Chunk | None:
+    def _open_file(self) -> Chunk | None:
         """Open the file, once it exists, at the position or at the configured beginning."""
         if self._position is not None:
             return self._take_up("is gone")

@@ -217,7 +217,7 @@ class SparkEngine:
         await running.recover()
         if not running.stopping:
             checkpoint = str(running.checkpoint.absolute())
-            start = messages.Start(spec=running.spec, checkpoint=checkpoint, run=running.begin(), fsync=self._fsync)
+            start = messages.Start(spec=running.spec, checkpoint=checkpoint, run=running.begin_run(), fsync=self._fsync)
             await self._supervisor.command(start, messages.Done)
         if running.stopping:
             # A concurrent stop may have been served before the start.

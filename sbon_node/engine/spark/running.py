@@ -174,7 +174,7 @@ class Running:
             self._began_s = self._clock.now()
 
     def set_state(self, state: OperatorState, reason: str = "") -> None:
-        operator_states.LIFECYCLE.check(self.state, state, self.spec.id)
+        operator_states.LIFECYCLE.check_transition(self.state, state, self.spec.id)
         self.state = state
         self._on_state(self.spec.id, state, reason)
 
@@ -217,7 +217,7 @@ class Running:
         await self._port.store(committed)
         self._port.recover(committed)
 
-    def begin(self) -> int:
+    def begin_run(self) -> int:
         """Begin a new run and return its number."""
         self.live, self.paused = True, False
         self.commits.take()

@@ -158,7 +158,7 @@ class Reservations:
         self._reservations[operator] = _Reservation(needs, owner, deadline, holder, use)
         self._note(now)
 
-    def check(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
+    def check_reserved(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
         """Raise :class:`SbonError` ``not-reserved`` unless ``owner`` holds this capacity for it."""
         self._lapse(now)
         reservation = self._reservations.get(operator)
@@ -166,8 +166,8 @@ class Reservations:
             raise SbonError("not-reserved", "no such capacity is reserved for it", where=operator, hint="reserve it first")
 
     def confirm(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
-        """Turn the reservation into capacity held until release; raises as :meth:`check` does."""
-        self.check(operator, needs, now, owner)
+        """Turn the reservation into capacity held until release; raises as :meth:`check_reserved` does."""
+        self.check_reserved(operator, needs, now, owner)
         self._reservations[operator] = self._reservations[operator]._replace(deadline=None)
 
     def keep(self, operator: str, needs: Needs, owner: str = "", *, use: CapacityUse = HOSTED) -> None:

@@ -86,7 +86,7 @@ class OperatorHost:
         self._tasks = Tasks(self._resume_broken)
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.submitter)
-            self.states.begin(operator, "waits for its record")
+            self.states.begin_operator(operator, "waits for its record")
         self.ports.on_fenced(self.fence)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
@@ -229,7 +229,7 @@ class OperatorHost:
         hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
         await self._checks.confirm(hosted, caller)
         self._hosted[spec.id] = hosted
-        self.states.begin(spec.id)
+        self.states.begin_operator(spec.id)
         try:
             self.keep(hosted)
             await self._run(hosted)
@@ -289,7 +289,7 @@ class OperatorHost:
         """Host an operator whose stream and checkpoint are here for the queries of its register, started unless it ``runs``."""
         self.keep(hosted := hosted.kept_for(register.queries))
         self._reservations.keep(hosted.spec.id, hosted.spec.needs, hosted.submitter)
-        self.states.begin(hosted.spec.id)
+        self.states.begin_operator(hosted.spec.id)
         if runs:
             self.ports.backups.begin(hosted.spec.id)
             self.engine_state(hosted.spec.id, operator_states.RUNNING, "")
@@ -415,13 +415,13 @@ class HostedStates:
     def __init__(self) -> None:
         self._states: dict[str, tuple[OperatorState, str]] = {}
 
-    def begin(self, operator: str, reason: str = "") -> None:
+    def begin_operator(self, operator: str, reason: str = "") -> None:
         self._states[operator] = (LIFECYCLE.initial, reason)
 
     def enter(self, operator: str, state: OperatorState, reason: str) -> None:
         """Change the state; raise :class:`BrokenInvariantError` for a forbidden transition."""
         before, _ = self.of(operator)
-        LIFECYCLE.check(before, state, operator)
+        LIFECYCLE.check_transition(before, state, operator)
         self._states[operator] = (state, reason)
 
     def of(self, operator: str) -> tuple[OperatorState, str]:
@@ -452,7 +452,7 @@ class OperatorChecks:
         if spec.id in self._checked:
             raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
         self.check_new(spec.id)
-        self._reservations.check(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
+        self._reservations.check_reserved(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
         await self._check_fragment(spec, caller)
         self.check_open()
         self.check_new(spec.id)

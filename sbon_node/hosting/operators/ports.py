@@ -74,7 +74,7 @@ class OperatorPorts:
         """The hosts of the inputs of open ports."""
         self.letters: dict[str, OperatorLetters] = {}
         self.readers = ReaderHosts(context, records)
-        self.measures = KeptMeasures(context, self.open, speed)
+        self.measures = OperatorMeters(context, self.open, speed)
         self._on_fenced: list[Callable[[str], None]] = []
 
     async def connect(self, spec: OperatorSpec, acceptors: Iterable[Acceptor], *, following: Following | None = None) -> NodePort:
@@ -187,7 +187,7 @@ class OperatorPorts:
 # -- The measures of this node's operators, kept over restarts and handed over when an operator moves (docs/design/measures.md) --
 
 
-class KeptMeasures:
+class OperatorMeters:
     """Meters for the open ``ports``, and their sums in the store. Nothing depends on them: a full disk only makes them older."""
 
     def __init__(self, context: Context, ports: Mapping[str, NodePort], speed: float) -> None:
@@ -358,7 +358,7 @@ class OperatorLetters:
             folder, operator, max_bytes=settings.dead_letter_max_bytes, max_text=settings.dead_letter_text_bytes
         )
         self._file = self._letters.path.with_suffix(".at")
-        self._at = self._read()
+        self._at = self._read_letters()
 
     @property
     def rows(self) -> int:
@@ -390,7 +390,7 @@ class OperatorLetters:
         most = self._settings.dead_letter_text_bytes
         return {"expression": row.expression, "reason": row.reason, "row": row.row[:most]}
 
-    def _read(self) -> At:
+    def _read_letters(self) -> At:
         with named_errors(self._file):
             if not self._file.exists():
                 return At()

@@ -204,7 +204,7 @@ class SinkHost:
         hosted = self._ordered(call.sink, call.acceptors)
         if hosted.order.is_further:
             raise SbonError("bad-sink", "a further sink is not opened like the first one", where=hosted.order.component)
-        self.check(hosted.order)
+        self.check_order(hosted.order)
         self.keep(hosted)  # Before any file is created, so that a restart knows which files to delete.
         await self._begin_fresh(hosted)
 
@@ -220,7 +220,7 @@ class SinkHost:
             for task in (f"resume {order.component}", f"sink {order.component}"):
                 await self._tasks.stop(task)
             await self._forget(before, delivered=False)
-        self.check(order)
+        self.check_order(order)
         self.keep(hosted)
         try:
             beginning = await begun(self._context, self._records, hosted)
@@ -238,7 +238,7 @@ class SinkHost:
         order: SinkOrder = decode_record(sink, SinkOrder)
         check_epoch(order.epoch, order.component)
         known = acceptors_of(acceptors, order.component)
-        self._over.check(order.query, known, order.component)
+        self._over.check_not_over(order.query, known, order.component)
         return HostedSink(order=order, acceptors=known, claim=claim_of(order, self._context.rng))
 
     async def _begin_fresh(self, hosted: HostedSink) -> None:
@@ -262,7 +262,7 @@ class SinkHost:
             self._waits(hosted.order.component, error)
             self._tasks.start(f"forget {hosted.order.component} {hosted.claim}", self._forget_at_last(hosted, delivered=True))
 
-    def check(self, order: SinkOrder) -> None:
+    def check_order(self, order: SinkOrder) -> None:
         """Raise unless this node may open the sink."""
         settings, where = self._context.settings, self._context.name
         self._context.drained.check()
@@ -329,7 +329,7 @@ class SinkHost:
         self._context.store.put("sink", _key(hosted.order), hosted)
         self._hosted[hosted.order.component] = hosted
 
-    def begin(self, hosted: HostedSink) -> None:
+    def begin_delivery(self, hosted: HostedSink) -> None:
         """Begin to deliver, in the background, as another node has done before."""
         self._tasks.start(f"resume {hosted.order.component}", self._deliver(hosted))
 
@@ -398,9 +398,9 @@ def _key(order: SinkOrder) -> str:
     return order.component if is_further_sink(order.component) else order.query
 
 
-# -- Final reports of sinks that were closed here, kept until the query holder has stored them ------------------------
+# -- Final reports of sinks that were closed here, kept until the query's leader has stored them ----------------------
 
-# The holder learns a sink's final count of rows only in the answer to the call that ends it. If the answer is lost, the sink is
+# The leader learns a sink's final count of rows only in the answer to the call that ends it. If the answer is lost, the sink is
 # gone.
 
 
@@ -432,7 +432,7 @@ class EndedSinks:
         return self._ended.get(query)
 
     def confirm(self, query: str) -> None:
-        """Forget the report, which the holder has stored."""
+        """Forget the report, which the leader has stored."""
         if query in self._ended:
             self._delete(query)
 
@@ -463,7 +463,7 @@ class EndedQueries:
         while len(self._ended) > self._most:
             del self._ended[next(iter(self._ended))]
 
-    def check(self, query: str, acceptors: Iterable[Acceptor], component: str) -> None:
+    def check_not_over(self, query: str, acceptors: Iterable[Acceptor], component: str) -> None:
         """Raise ``query-over`` if one of the acceptors of the query's record has ended the query.
 
         Any other node may ask for an end as well; as it has no say, it cannot keep a query from its start either.
@@ -495,7 +495,7 @@ class RelayedRows:
             sink.hold(follower, turn_s)
             return FollowedRows(query=sink.query)
         wait_s = min(call.wait_s, settings.follow_wait_s)
-        taken = await sink.take(follower, call.after, wait_s=wait_s, turn_s=turn_s, max_bytes=settings.follow_bytes)
+        taken = await sink.frames_after(follower, call.after, wait_s=wait_s, turn_s=turn_s, max_bytes=settings.follow_bytes)
         if taken.end is not None:
             self._sinks.check_open()  # the sink also ends with its node, and the query does not
         frames = tuple(FollowedFrame(f.stream, f.number, f.watermark_ms, f.born_ms, f.payload) for f in taken.frames)
@@ -526,7 +526,7 @@ class SinkTakeover:
         if order.component != sink_of(order.query) or not order.spec.failover:
             raise SbonError("no-failover", "no other node may take it over", where=order.component)
         acceptors = acceptors_of(call.acceptors, order.component)
-        self._over.check(order.query, acceptors, order.component)
+        self._over.check_not_over(order.query, acceptors, order.component)
         if not await self._records.is_acceptor(order.query, (), caller.node):
             raise SbonError(NOT_OWNER, f"{caller.node} keeps no record of {order.query}", where=order.component)
         if order.query in self._under_way:
@@ -547,7 +547,7 @@ class SinkTakeover:
             raise SbonError("sink-exists", f"{order.query} has a sink here already", where=context.name)
         if not mine and not context.presence.gone(AS_SINK, register.host, register.instance):
             raise SbonError(NOT_OWNER, f"{context.name} takes {register.host} to be there", where=order.component)
-        sinks.check(order)
+        sinks.check_order(order)
         await reach_sink(order.spec.kind, order.spec.options, sinks.open.context_of(asked, fresh=False))
         epoch = register.epoch if mine else register.epoch + 1
         hosted = msgspec.structs.replace(asked, order=msgspec.structs.replace(order, epoch=epoch), taken_over=True)
@@ -560,4 +560,4 @@ class SinkTakeover:
             raise
         log.warning("sink-recovered", sink=order.component, host=register.host, epoch=epoch)
         if sinks.hosted(order.component) is hosted:  # Otherwise its query has ended meanwhile.
-            sinks.begin(hosted)
+            sinks.begin_delivery(hosted)

@@ -69,7 +69,7 @@ class ReaderPositions:
 
     async def _begin(self, call: BeginReader, caller: Caller) -> ReaderBegun:
         await self._check_sink(call, caller, is_further_sink)
-        begun = self._outbox.further.begin(call.stream, call.subscriber, call.reader_epoch, call.begin)
+        begun = self._outbox.further.subscribe(call.stream, call.subscriber, call.reader_epoch, call.begin)
         return ReaderBegun(frame=begun.frame, rows=begun.rows, ended=begun.ended)
 
     async def _check_sink(self, call: FenceReader | BeginReader, caller: Caller, is_one: Callable[[str], bool]) -> None:

@@ -477,7 +477,7 @@ class Pushes:
             hint = f"post to that node{f' at http://{member.api}' if member is not None else ''}"
             raise SbonError("source-elsewhere", f"the source {where} that takes rows is at {node}", where="source", hint=hint)
         most_bytes = min(self._settings.push_max_bytes, MAX_PAYLOAD_BYTES)
-        body = await self._buffer.read(post, most_bytes, where)
+        body = await self._buffer.read_post(post, most_bytes, where)
         media_type = post.media_type[:MAX_MEDIA_TYPE]
         call = PostRows(source.stream, source.name, media_type, body, post.key, hops + 1)
         try:

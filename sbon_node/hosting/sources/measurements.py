@@ -177,11 +177,11 @@ def _fit(values: Sequence[Any], type_: str) -> bool:
 
 # -- Measurements of operators -----------------------------------------------------------------------------------------
 
-# The query holder sends them to the nodes of the sources from time to time while the query runs, and when it ends. Nothing
+# The query's leader sends them to the nodes of the sources from time to time while the query runs, and when it ends. Nothing
 # depends on them: the planner estimates a measurement that a node forgets or never receives.
 
 
-class Kept(NamedTuple):
+class DatedMeasurement(NamedTuple):
     measurement: Measurement
     at_s: float
 
@@ -191,7 +191,7 @@ class MeasurementStore:
 
     def __init__(self, context: Context, sources: SourceHost, samples: SampleStore) -> None:
         self._context, self._sources, self._samples = context, sources, samples
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, DatedMeasurement] = OrderedDict()
         context.server.handle(KeepMeasurements, self._handle_keep)
         context.server.handle(RecallMeasurements, self._handle_recall)
 
@@ -205,7 +205,7 @@ class MeasurementStore:
                 continue
             kept = self._kept.get(report.signature)
             if report.age_s <= settings.measurement_age_s and (kept is None or kept.at_s <= now - report.age_s):
-                self._kept[report.signature] = Kept(measurement, now - report.age_s)
+                self._kept[report.signature] = DatedMeasurement(measurement, now - report.age_s)
                 self._kept.move_to_end(report.signature)
         while len(self._kept) > settings.max_measurements:
             self._kept.popitem(last=False)

@@ -223,13 +223,13 @@ class Measurer:
             message = f"{self._membership.own_name} has measured, or had measured, as much as it may for now{rest}"
             hint = f"come again in {math.ceil(again_s * 10) / 10:.1f} s"
             raise SbonError("too-many-measurements", message, where="pairs", hint=hint)
-        self._begin(new, max_age_s)
+        self._begin_measurements(new, max_age_s)
         waited = {pair: self._under_way[unordered(pair)].outcome for pair in pairs if pair not in outcomes}
         if waited:
             await asyncio.wait(waited.values())
         return {pair: outcomes[pair] if pair in outcomes else waited[pair].result() for pair in pairs}
 
-    def _begin(self, new: Mapping[Pair, Pair], max_age_s: float) -> None:
+    def _begin_measurements(self, new: Mapping[Pair, Pair], max_age_s: float) -> None:
         """Begin measurements: one call to each other node, and a separate ping for each pair of this node's own."""
         loop, own = asyncio.get_running_loop(), self._membership.own_name
         targets_of: dict[str, dict[str, _Running]] = {}

@@ -273,7 +273,7 @@ class Membership:
                 case Send():
                     self._send(instruction)
                 case Call(member=member, sequence=sequence):
-                    self._tasks.start(f"check {member.name}", self._check(member, sequence))
+                    self._tasks.start(f"check {member.name}", self._check_member(member, sequence))
                 case Happened():
                     self._happened(instruction)
                 case Disputed(name=name, address=address):
@@ -288,10 +288,10 @@ class Membership:
                         self.clocks.offsets.observe(name, sent_at, stamp, wall_us)
                         self._measured(name, sequence, sent_at, stamp)
 
-    async def _check(self, member: Member, sequence: int) -> None:
+    async def _check_member(self, member: Member, sequence: int) -> None:
         """Check a member over TCP: only datagrams may fail to reach it. A suspect is asked again, so that it refutes."""
         for _ in range(2):
-            record = await self._exchanges.check(member)
+            record = await self._exchanges.check_member(member)
             if record is None:
                 return
             if self._swim.reached(member.name, sequence, self._clock.now()):
@@ -385,7 +385,7 @@ class Membership:
             if self._started:
                 self.gossip.spread(self.table.own)
 
-    def take(self, members: tuple[Member, ...], *, asked: bool) -> None:
+    def take_members(self, members: tuple[Member, ...], *, asked: bool) -> None:
         """Take records of another's table; ``asked`` if this node has asked for it."""
         checked = tuple(m for m in self._validation.rumours(members) if isinstance(m, Member))
         self._follow(self._swim.take_members(checked, self._clock.now(), asked=asked))
@@ -517,7 +517,7 @@ class Exchanges:
         while self._taker.unsettled() and self._clock.now() < until:
             await self._clock.sleep(SETTLE_S)
 
-    async def check(self, member: Member, *, any_instance: bool = False) -> Member | None:
+    async def check_member(self, member: Member, *, any_instance: bool = False) -> Member | None:
         """Return the member's own record over TCP; None without an answer, or if another node answers.
 
         Another instance of that name is another node, unless ``any_instance``.
@@ -535,7 +535,7 @@ class Exchanges:
 
     async def succeed(self, member: Member) -> None:
         """Replace a member by another instance that answers at its address, where the member itself can run no more."""
-        record = await self.check(member, any_instance=True)
+        record = await self.check_member(member, any_instance=True)
         if record is not None and record.instance != member.instance:
             self._taker.bury(member)
             self._taker.vouch(record)
@@ -556,7 +556,7 @@ class Exchanges:
                 raise SbonError("peer-unreachable", message, where=str(address))
             if first.address == Endpoint(*address):
                 self._taker.vouch(first)
-            self._taker.take(reply.members, asked=True)
+            self._taker.take_members(reply.members, asked=True)
             last = reply.members[-1].name
             if not reply.more or last <= after:
                 break
@@ -576,7 +576,7 @@ class Exchanges:
         if row is None or not replace:
             raise self._name_taken(own, row)
         if known.state not in LOST:  # Unless this very instance answers there, so that the node there before is gone.
-            there = await self.check(own) if known.address == own.address else None
+            there = await self.check_member(own) if known.address == own.address else None
             if there is None or there.instance != own.instance:
                 raise self._name_taken(own, row)
         self._taker.bury(known)
@@ -605,14 +605,14 @@ class Exchanges:
         if call.joining and own is not None:
             await self._check_name(own, replace=call.replace)
         known = self._table.get(caller.node)
-        self._taker.take(call.members, asked=False)
+        self._taker.take_members(call.members, asked=False)
         first = (self._table.own, *(() if known is None else (known.member,))) if not call.after else (self._table.own,)
         rest = [row.member for row in self._table.rows() if row.member.name > call.after and row.member.state not in GONE]
         return Members(members=(*first, *rest[:PART_MEMBERS]), more=len(rest) > PART_MEMBERS)
 
     async def _checked(self, call: CheckMember, caller: Caller) -> Members:
         if call.member.name == self._identity.node:
-            self._taker.take((call.member,), asked=False)
+            self._taker.take_members((call.member,), asked=False)
         return Members(members=(self._table.own,))
 
 

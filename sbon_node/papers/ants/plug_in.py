@@ -46,6 +46,6 @@ class Ants(Paper):
 
     def for_queries(self, leading: Leading) -> QueryWork:
         queries, mover, decisions = leading
-        parts = LeaderParts(self._context, queries.book, mover, decisions, self._placement)
+        parts = LeaderParts(self._context, queries.leader, mover, decisions, self._placement)
         updates = AntUpdates(parts, self.leader, self.service.settings)
         return QueryWork((AntReuse(self._context, self.leader, queries.reuse, self._placement),), (updates,))

@@ -167,7 +167,7 @@ class ProcessPlanner:
             lost = 0
             for _ in range(MAX_RESTARTS):
                 try:
-                    return await self._planned(self._begin(request), analyse, recall, known)
+                    return await self._planned(self._begin_plan(request), analyse, recall, known)
                 except _ReplacedError as replaced:  # begin again, with the answers received so far
                     lost += replaced.by_this
                     if lost >= ATTEMPTS:
@@ -190,7 +190,7 @@ class ProcessPlanner:
         async with self._turns.turn(""):
             await run_to_end(self._process.end())
 
-    def _begin(self, request: PlanRequest) -> messages.PlanText:
+    def _begin_plan(self, request: PlanRequest) -> messages.PlanText:
         """Begin a plan with only the streams that the text names."""
         present = {name: entry for name, entry in request.catalog.items() if not entry.dropped}
         named = _named(request.text, present)

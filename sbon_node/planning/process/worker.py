@@ -62,7 +62,7 @@ class Stopwatch:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PlanInProgress:
     """A plan in progress; ``spent_s`` is the processor time of its steps so far."""
 
     steps: Coroutine[messages.WorkerRequest, Any, ProposedPlan]
@@ -74,14 +74,14 @@ class Worker:
     """Answers requests; keeps the plans that wait for an answer to their own request."""
 
     def __init__(self) -> None:
-        self._plans: dict[int, _Kept] = {}
+        self._plans: dict[int, _PlanInProgress] = {}
         self._stopwatch = Stopwatch()
 
     def answer(self, request: messages.Request) -> bytes:
         """Return the framed reply, made within the limits of the request's settings."""
         if isinstance(request, messages.PlanText):
             steps = planned(_with_others(request), _analyse, request.settings, _recall)
-            self._plans[request.plan] = _Kept(steps, request.settings)
+            self._plans[request.plan] = _PlanInProgress(steps, request.settings)
         settings, spent_s = self._limits(request)
         begun = time.process_time()
         try:

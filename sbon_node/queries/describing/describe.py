@@ -1,4 +1,4 @@
-"""The current state of a query: its holder asks every node that has a part in it."""
+"""The current state of a query: its leader asks every node that has a part in it."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ class Answer(NamedTuple):
     components: tuple[ForeignComponent, ...] = ()
 
 
-class Kept(NamedTuple):
-    """A query's uid, and the nodes that may answer for it, the best first."""
+class QueryAcceptors(NamedTuple):
+    """A query's uid, and the acceptors of its record that may answer for it, the best first."""
 
     uid: str
     nodes: tuple[str, ...]
@@ -65,7 +65,8 @@ class QueryLookup:
     async def is_over(self, name: NameRecord) -> bool:
         """Return whether the query of that record is known to be over, or was never accepted.
 
-        It may live while a node hosts parts of it, and while its holder does not answer, unless another member remembers its end.
+        It may live while a node hosts parts of it, and while its submitter does not answer, unless another member remembers its
+        end.
         """
         answers = await self._ask_all(name.uid)
         known = [info.state for answer in answers for info in answer.queries or () if info.uid == name.uid]
@@ -73,7 +74,7 @@ class QueryLookup:
             return not any(state in LIVE for state in known)
         if any(component.query == name.uid for answer in answers for component in answer.components):
             return False
-        if not any(answer.node == name.holder and answer.queries is None for answer in answers):
+        if not any(answer.node == name.submitter and answer.queries is None for answer in answers):
             return True
         return any(await asyncio.gather(*(self._remembers_end(name.uid, answer) for answer in answers)))
 
@@ -91,8 +92,8 @@ class QueryLookup:
 
     async def show(self, query: str, history_after_ms: int = NO_HISTORY) -> tuple[QueryInfo, QueryUsage]:
         """Return the query with its network usage and the history points later than ``history_after_ms``."""
-        kept = await self.keepers(query)
-        answer = await self._first(kept, ShowQuery(query=kept.uid, history_after_ms=history_after_ms))
+        acceptors = await self.acceptors(query)
+        answer = await self._first(acceptors, ShowQuery(query=acceptors.uid, history_after_ms=history_after_ms))
         return decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
     async def query(self, query: str) -> QueryInfo:
@@ -103,17 +104,19 @@ class QueryLookup:
         return (await self.show(query, after_ms))[1]
 
     async def stop(self, query: str) -> QueryInfo:
-        kept = await self.keepers(query, lost=True)
-        answer = await self._first(kept, StopQuery(query=kept.uid), timeout_s=self._context.settings.call_timeout_s * 6)
+        acceptors = await self.acceptors(query, lost=True)
+        answer = await self._first(acceptors, StopQuery(query=acceptors.uid), timeout_s=self._context.settings.call_timeout_s * 6)
         return decoded(answer.query, QueryInfo)
 
-    async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
+    async def _first(
+        self, acceptors: QueryAcceptors, call: ShowQuery | StopQuery, timeout_s: float | None = None
+    ) -> QueryDescription:
         """Return the answer of the first acceptor that gives one, the leader first; else raise the last error."""
 
         async def ask(node: str) -> QueryDescription:
             return await self._context.ask(node, call, QueryDescription, timeout_s=timeout_s)
 
-        return await in_turn(self._context, kept.nodes, ask, tells_more=lambda error: error.code in UNDECIDED)
+        return await in_turn(self._context, acceptors.nodes, ask, tells_more=lambda error: error.code in UNDECIDED)
 
     async def check_unread(self, stream: str) -> None:
         """Raise ``stream-in-use`` if a live query reads the stream, ``peer-unreachable`` if one may.
@@ -132,15 +135,15 @@ class QueryLookup:
                 "peer-unreachable", f"no answer from {', '.join(unanswered)}: a query there may read it", where=stream, hint=hint
             )
 
-    async def keepers(self, query: str, *, lost: bool = False) -> Kept:
-        """Return who keeps the record of a query, by uid or name; with ``lost``, acceptors that have lost it count.
+    async def acceptors(self, query: str, *, lost: bool = False) -> QueryAcceptors:
+        """Return the acceptors of a query's record, by uid or name; with ``lost``, acceptors that have lost it count.
 
         The others are not waited for, nor asked if this node keeps it, unless ``query`` names a query that is over: a newer one
         may have that name.
         """
         own = await self._ask(self._context.name, query)
         if (found := next((info for info in own.queries or () if _is_it(info, query)), None)) is not None:
-            return _kept(found, own.node)
+            return _acceptors_of(found, own.node)
         asking = [asyncio.ensure_future(self._ask(node, query)) for node in self._members() if node != self._context.name]
         answers = [own]
         try:
@@ -148,7 +151,7 @@ class QueryLookup:
                 answer = await answered
                 answers.append(answer)
                 if (found := next((info for info in answer.queries or () if _is_it(info, query)), None)) is not None:
-                    return _kept(found, answer.node)
+                    return _acceptors_of(found, answer.node)
         finally:
             for task in asking:
                 task.cancel()
@@ -156,14 +159,14 @@ class QueryLookup:
         over = [(info.submitted_ms, answer.node, info) for answer in answers for info in answer.queries or () if info.id == query]
         if over:
             _, node, info = max(over, key=lambda one: one[:2])
-            return _kept(info, node)
+            return _acceptors_of(info, node)
         answered_nodes = frozenset(answer.node for answer in answers if answer.queries is not None)
         for uid, components in (await self._orphans(answers)).items():
             if query in (uid, name_of(uid)):
                 return self._without_acceptors(components, answered_nodes, lost=lost)
         raise await self._not_found(query, answers)
 
-    def _without_acceptors(self, components: list[ForeignComponent], answered: frozenset[str], *, lost: bool) -> Kept:
+    def _without_acceptors(self, components: list[ForeignComponent], answered: frozenset[str], *, lost: bool) -> QueryAcceptors:
         """Return the acceptors of a query whose record is lost, for its end; raise why it cannot be asked for otherwise."""
         uid, acceptors = components[0].query, components[0].acceptors
         hosts = ", ".join(sorted({component.node for component in components}))
@@ -176,7 +179,7 @@ class QueryLookup:
                 hint=f"start {' and '.join(silent)} again, or restore the network; until then only its rows are available",
             )
         if lost:
-            return Kept(uid, tuple(node for node in acceptors if node in answered))
+            return QueryAcceptors(uid, tuple(node for node in acceptors if node in answered))
         message = f"{', '.join(acceptors)} have lost the record of {name_of(uid)!r}; parts of it are at {hosts}"
         hint = f"end them with: sbon query stop {name_of(uid)}; then submit the query again"
         raise SbonError("record-lost", message, where="query", hint=hint)
@@ -275,9 +278,9 @@ async def ask_for_queries(context: Context, node: str, query: str = "") -> Answe
         return Answer(node, None)
 
 
-def _kept(info: QueryInfo, node: str) -> Kept:
+def _acceptors_of(info: QueryInfo, node: str) -> QueryAcceptors:
     nodes = dict.fromkeys(one for one in (info.node, node, *info.acceptors) if one)
-    return Kept(info.uid, tuple(nodes))
+    return QueryAcceptors(info.uid, tuple(nodes))
 
 
 def _have_majority(acceptors: Collection[str], answered: Collection[str]) -> bool:
@@ -326,7 +329,7 @@ def decoded(value: object, type_: type[T], where: str = "query") -> T:
         raise SbonError("bad-answer", str(error), where=where, hint="do all nodes run the same version?") from error
 
 
-# -- Summaries for lists: everything that a query's holder knows without requests -------------------------------------
+# -- Summaries for lists: everything that a query's leader knows without requests -------------------------------------
 
 SUMMARY_BYTES = 300
 """Most bytes of a query's text, and of its reason, in a list: a list of all records must fit a message."""

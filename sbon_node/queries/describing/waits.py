@@ -72,7 +72,7 @@ class Waits(NamedTuple):
 
 
 class KnownReasons:
-    """Reasons of queries that this node drives, as last described; by the queries' uids."""
+    """Reasons of queries that this node leads, as last described; by the queries' uids."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[QueryReason, ...]] = {}

@@ -244,7 +244,7 @@ class QueryHosts:
         missing = [one.id for one in every if one.state in (LOST, UNREACHABLE) and one.id in hosts]
         try:
             async with self._context.clock.timeout(self._context.settings.component_timeout_s / 2):
-                registers = await self._read(record, missing)
+                registers = await self._read_registers(record, missing)
         except TimeoutError:
             return self._judged(described, {})
         present = hosts | {register.id: register.host for register in registers}
@@ -286,7 +286,7 @@ class QueryHosts:
         """Ask ``nodes``, by default every node that has a part or is about to get one, to end all parts of the query."""
         parts = [*record.operators, *_movable_sink(record)]
         # Without its register it cannot be known whether other queries share an operator.
-        registers = await self._read(record, parts, insist=True) if record.placement is not None else []
+        registers = await self._read_registers(record, parts, insist=True) if record.placement is not None else []
         hosts = self.known(record) | {register.id: register.host for register in registers}
         targets = {register.move.target for register in registers if register.move is not None}
         sinks = {record.consumer, *(one.node for one in record.more_sinks)}
@@ -300,7 +300,9 @@ class QueryHosts:
         call = DestroyComponents(query=record.id, components=(record.sink_component,), confirmed=True)
         await _destroy_at(self._context, self.known(record).get(record.sink_component, record.consumer), call)
 
-    async def _read(self, record: QueryRecord, operators: Iterable[str], *, insist: bool = False) -> list[OperatorRegister]:
+    async def _read_registers(
+        self, record: QueryRecord, operators: Iterable[str], *, insist: bool = False
+    ) -> list[OperatorRegister]:
         """Return the registers of those operators, without those that do not exist, or cannot be read.
 
         With ``insist``, an error of :data:`UNDECIDED` is raised.

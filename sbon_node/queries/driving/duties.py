@@ -1,7 +1,7 @@
 """The work that a record asks of its acceptors, done by the first of them that lives: the query's leader.
 
 The choice of the leader matters for liveness alone. Safety comes from the register: a majority decides each change, and all
-other work may be done twice. So a node drives by what it knows, without asking, and two may drive for a while.
+other work may be done twice. So a node leads by what it knows, without asking, and two may lead for a while.
 """
 
 from collections.abc import Callable, Collection, Coroutine
@@ -25,13 +25,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Work:
-    """The work that the duties ask of a query holder, by the query's uid."""
+    """The work that the duties ask of a query's leader, by the query's uid."""
 
     is_submitting: Callable[[str], bool]
     begin: Callable[[str], None]
     """Begin the usage history of a query that runs."""
     end: Callable[[str], None]
-    """End what this node does for a query while it drives it."""
+    """End what this node does for a query while it leads it."""
     clean: Callable[[str], Coroutine[Any, Any, None]]
     """Ask every host to delete its components, until all have answered."""
     give_up: Callable[[str, str], Coroutine[Any, Any, None]]
@@ -49,23 +49,23 @@ class Duties:
     def __init__(self, context: Context, records: Records, tasks: Tasks, work: Work, most: int) -> None:
         self._context, self._records, self._tasks, self._work, self._most = context, records, tasks, work, most
         self._submitters = context.presence.watch(AS_SUBMITTER)
-        self._driven: dict[str, None] = {}
+        self._led: dict[str, None] = {}
 
     def start(self) -> None:
         """Look after all records at once, and catch up with what other acceptors have decided meanwhile."""
         for record in self._records.all():
             self._look_after(record)
         self._tasks.start("refresh", self._refresh(self._records.unfinished()))
-        self._tasks.start("drive", self._run())
+        self._tasks.start("lead", self._run())
         self._context.membership.listen(self._member_changed)
 
-    def leader(self, query: str) -> str:
+    def leader_of(self, query: str) -> str:
         """Return the first acceptor that lives, as far as this node knows; this node for a record that it does not know."""
         living = (one.node for one in self._records.acceptors(query) if self._context.presence.has(one.node, one.instance))
         return next(living, self._context.name)
 
-    def drives(self, query: str) -> bool:
-        return self.leader(query) == self._context.name
+    def leads(self, query: str) -> bool:
+        return self.leader_of(query) == self._context.name
 
     async def _run(self) -> None:
         settings, known = self._context.settings, self._incarnations()
@@ -111,14 +111,14 @@ class Duties:
         query = record.id
         if record.withdrawn:
             self._tasks.start(f"forget {query}", self._forget(query))
-        drives = self.drives(query)
-        if query in self._driven and not (drives and record.state in LIVE):
-            del self._driven[query]
+        leads = self.leads(query)
+        if query in self._led and not (leads and record.state in LIVE):
+            del self._led[query]
             self._work.end(query)
-        if not drives:
+        if not leads:
             return
-        if record.state == query_states.RUNNING and query not in self._driven:
-            self._driven[query] = None
+        if record.state == query_states.RUNNING and query not in self._led:
+            self._led[query] = None
             self._work.begin(query)
         elif record.state == query_states.PLACING and (reason := self._abandoned(record)):
             self._tasks.start(f"undo {query}", self._work.give_up(query, reason))

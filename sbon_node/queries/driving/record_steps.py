@@ -206,7 +206,7 @@ def _runs(record: QueryRecord) -> bool:
 
 def _with(record: QueryRecord, one: FurtherSink, **fields: Any) -> QueryRecord:
     changed = msgspec.structs.replace(one, **fields)
-    LIFECYCLE.check(one.state, changed.state, one.component)
+    LIFECYCLE.check_transition(one.state, changed.state, one.component)
     sinks = tuple(changed if other is one else other for other in record.more_sinks)
     return msgspec.structs.replace(record, more_sinks=sinks)
 

@@ -22,10 +22,10 @@ from sbon_node.ownership.acceptors import QUERY_OVER, in_turn
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.queries import Records
 from sbon_node.queries.describing.describe import recorded_sink
-from sbon_node.queries.describing.lookup import Kept, QueryLookup, decoded
+from sbon_node.queries.describing.lookup import QueryAcceptors, QueryLookup, decoded
 from sbon_node.queries.driving import deploy, record_steps
 from sbon_node.queries.driving.deploy import QueryHosts
-from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.leader import QueryLeader
 from sbon_node.queries.submitting.planning import Planning
 from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.api.states import further_sink_states, query_states
@@ -45,10 +45,10 @@ class FurtherSinks(Loop):
     """The further sinks of the queries whose records this node keeps. As their leader it looks after them from time to time."""
 
     def __init__(
-        self, context: Context, records: Records, book: QueryHolder, operators: OperatorRegisters, hosts: QueryHosts
+        self, context: Context, records: Records, leader: QueryLeader, operators: OperatorRegisters, hosts: QueryHosts
     ) -> None:
         super().__init__("looks")
-        self._context, self._records, self._book, self._operators, self._hosts = context, records, book, operators, hosts
+        self._context, self._records, self._leader, self._operators, self._hosts = context, records, leader, operators, hosts
         self._since_s: dict[tuple[str, str], float] = {}
         """When this leader has first seen a sink in its present trouble, by claim and trouble."""
         self._opening: dict[str, None] = {}
@@ -72,14 +72,14 @@ class FurtherSinks(Loop):
                 raise
         finally:
             del self._opening[call.claim]
-        record = await self._book.read(call.query)
+        record = await self._leader.read_record(call.query)
         one = record_steps.by_claim(record, call.claim)
         if one is None:
             raise SbonError(QUERY_OVER, "the sink was removed meanwhile", where=call.query)
         return QuerySink(sink=await self._info(record, one))
 
     async def _open(self, query: str, claim: str) -> None:
-        record = await self._book.read(query)
+        record = await self._leader.read_record(query)
         one = record_steps.by_claim(record, claim)
         if one is None or one.state == further_sink_states.REMOVING or record.state != query_states.RUNNING:
             raise SbonError(QUERY_OVER, "the sink was removed, or its query has ended, while it was opened", where=query)
@@ -105,7 +105,7 @@ class FurtherSinks(Loop):
         )
 
     async def _remove(self, call: RemoveQuerySink, caller: Caller) -> QuerySink:
-        record = await self._book.read(call.query)
+        record = await self._leader.read_record(call.query)
         one = record_steps.named(record, call.sink)
         if call.claim not in ("", one.claim):
             raise SbonError("unknown-sink", f"that sink {call.sink} has gone", where="sink")
@@ -118,7 +118,7 @@ class FurtherSinks(Loop):
         return shown
 
     async def _info(self, record: QueryRecord, one: FurtherSink) -> SinkInfo:
-        info = await self._book.describe(record)
+        info = await self._leader.describe(record)
         return next((shown for shown in info.sinks if shown.id == one.part), recorded_sink(one))
 
     # -- ends ---------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class FurtherSinks(Loop):
         further = record_steps.by_component(record, call.component)
         is_first = call.component == record.sink_component
         if further is None and (not is_first or call.state != query_states.FINISHED or not record.more_sinks):
-            await self._book.finish(record, call, node)
+            await self._leader.finish(record, call, node)
             return
         step = record_steps.first_finished
         if further is not None:
@@ -143,7 +143,7 @@ class FurtherSinks(Loop):
     async def _finish(self, record: QueryRecord) -> None:
         if record_steps.is_done(record):
             done = ReportState(query=record.id, component=record.sink_component, state=further_sink_states.FINISHED, reason="")
-            await self._book.finish(record, done, record.consumer)
+            await self._leader.finish(record, done, record.consumer)
 
     async def _end(self, query: str, claim: str, reason: str) -> None:
         """Remove a sink that was not opened, or that nobody follows any more."""
@@ -170,7 +170,7 @@ class FurtherSinks(Loop):
 
         Hosts that do not answer learn of it by the register.
         """
-        record = await self._book.read(query)
+        record = await self._leader.read_record(query)
         one = record_steps.by_claim(record, claim)
         if one is None or record.state != query_states.RUNNING:
             return
@@ -187,8 +187,8 @@ class FurtherSinks(Loop):
         clock, settings = self._context.clock, self._context.settings
         while True:
             await clock.sleep(settings.drive_s)
-            led = [one for one in self._book.records() if one.state == query_states.RUNNING and one.more_sinks]
-            led = [one for one in led if self._book.leader(one.id) == self._context.name]
+            led = [one for one in self._leader.records() if one.state == query_states.RUNNING and one.more_sinks]
+            led = [one for one in led if self._leader.leader_of(one.id) == self._context.name]
             claims = {one.claim for record in led for one in record.more_sinks}
             self._since_s = {key: since for key, since in self._since_s.items() if key[0] in claims}
             for record in led:
@@ -200,7 +200,7 @@ class FurtherSinks(Loop):
                 await self._clear(record.id, one.claim)
             for one in record.more_sinks:
                 await self._look_after(record, one)
-            await self._finish(await self._book.read(record.id))
+            await self._finish(await self._leader.read_record(record.id))
         except SbonError as error:
             check_cancelled()
             log.info("further-sinks-wait", query=record.id, code=error.code, reason=str(error))
@@ -229,7 +229,7 @@ class FurtherSinks(Loop):
         if one.state != further_sink_states.RUNNING or now - self._since_s.setdefault(asked, now) < pause_s:
             return False
         self._since_s[asked] = now
-        info = await self._book.describe(record)
+        info = await self._leader.describe(record)
         return any(shown.id == one.part and shown.state == LOST for shown in info.sinks)
 
     def _lasts(self, one: FurtherSink, trouble: str, holds: bool, for_s: float) -> bool:
@@ -265,15 +265,15 @@ class SinkRequests:
         if consumer == self._context.name:
             check_sink(request.sink.kind, request.sink.options, self._settings)
         asked = msgspec.structs.replace(request, consumer=consumer)
-        kept = await self._lookup.keepers(query)
-        return await self._first(kept, AddQuerySink(query=kept.uid, request=asked, claim=new_claim(self._context.rng)))
+        acceptors = await self._lookup.acceptors(query)
+        return await self._first(acceptors, AddQuerySink(query=acceptors.uid, request=asked, claim=new_claim(self._context.rng)))
 
     async def remove(self, query: str, sink: str, claim: str = "") -> SinkInfo:
         """Remove a further sink from a query; return its last state. Raises ``unknown-sink``, ``bad-sink``."""
-        kept = await self._lookup.keepers(query)
-        return await self._first(kept, RemoveQuerySink(query=kept.uid, sink=sink, claim=claim))
+        acceptors = await self._lookup.acceptors(query)
+        return await self._first(acceptors, RemoveQuerySink(query=acceptors.uid, sink=sink, claim=claim))
 
-    async def _first(self, kept: Kept, call: AddQuerySink | RemoveQuerySink) -> SinkInfo:
+    async def _first(self, acceptors: QueryAcceptors, call: AddQuerySink | RemoveQuerySink) -> SinkInfo:
         """Return the answer of the first node that gives one; a repeated call does no harm."""
         timeout_s = self._context.settings.call_timeout_s * (OPENING_CALLS + 2)
 
@@ -281,4 +281,4 @@ class SinkRequests:
             answer = await self._context.ask(node, call, QuerySink, timeout_s=timeout_s)
             return decoded(answer.sink, SinkInfo, node)
 
-        return await in_turn(self._context, kept.nodes, ask, is_final=lambda error: error.code not in PASSES_ON)
+        return await in_turn(self._context, acceptors.nodes, ask, is_final=lambda error: error.code not in PASSES_ON)

@@ -17,7 +17,7 @@ from sbon_node.overlay.presence import AS_SINK
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.queries import Records
 from sbon_node.queries.driving.deploy import QueryHosts, sink_order
-from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.leader import QueryLeader
 from sbon_node.queries.driving.record_steps import notify_of_query
 from sbon_protocol.api.states import query_states
 from sbon_protocol.calls import TakeOverSink
@@ -48,10 +48,10 @@ class SinkFailovers(Loop):
     """Looks from time to time at the sinks, of queries that this node leads, which other nodes may take over."""
 
     def __init__(
-        self, context: Context, records: Records, book: QueryHolder, operators: OperatorRegisters, hosts: QueryHosts
+        self, context: Context, records: Records, leader: QueryLeader, operators: OperatorRegisters, hosts: QueryHosts
     ) -> None:
         super().__init__("looks")
-        self._context, self._records, self._book, self._operators, self._hosts = context, records, book, operators, hosts
+        self._context, self._records, self._leader, self._operators, self._hosts = context, records, leader, operators, hosts
         self._watched: dict[str, _Watched] = {}
         self._looking = set[str]()
 
@@ -59,8 +59,8 @@ class SinkFailovers(Loop):
         clock, settings = self._context.clock, self._context.settings
         while True:
             await clock.sleep(min(settings.drive_s, 1.0))
-            led = [one for one in self._book.records() if one.state == query_states.RUNNING and one.sink.failover]
-            led = [one for one in led if self._book.leader(one.id) == self._context.name]
+            led = [one for one in self._leader.records() if one.state == query_states.RUNNING and one.sink.failover]
+            led = [one for one in led if self._leader.leader_of(one.id) == self._context.name]
             known, check_at_s = self._watched, clock.now() + settings.orphan_check_s
             self._watched = {one.id: known.get(one.id) or _Watched(backoff_of(settings), check_at_s) for one in led}
             for query in known.keys() - self._watched.keys():
@@ -105,7 +105,7 @@ class SinkFailovers(Loop):
             self._looking.discard(query)
 
     async def _settle(self, query: str, watched: _Watched) -> None:
-        record = await self._book.read(query)
+        record = await self._leader.read_record(query)
         if record.state != query_states.RUNNING:
             return
         register = await self._operators.read(query, record.sink_component)

@@ -28,7 +28,7 @@ from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_node.queries.driving import deploy
 from sbon_node.queries.driving.deploy import NotStartedError
-from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.leader import QueryLeader
 from sbon_node.queries.driving.record_steps import end_error, has_begun, in_place_of, restarted, sink_of_restart
 from sbon_node.queries.submitting.hooks import SubmissionHook
 from sbon_node.queries.submitting.planning import Planning, StepTimes
@@ -71,14 +71,14 @@ class Submitter:
         self,
         context: Context,
         planning: Planning,
-        book: QueryHolder,
+        leader: QueryLeader,
         operators: OperatorRegisters,
         names: QueryNames,
         settings: ConnectorSettings,
         reuse: Reuse,
         hooks: Sequence[SubmissionHook],
     ) -> None:
-        self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
+        self._context, self._planning, self._leader, self._operators, self._names = context, planning, leader, operators, names
         self._settings, self._reuse, self._hooks = settings, reuse, hooks
         self._instead: Mapping[str, Strategy] = {hook.strategy: hook.place for hook in hooks}
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
@@ -109,7 +109,7 @@ class Submitter:
         while True:
             silent = frozenset(failure.where for failure in failures)
             try:
-                await self._book.check_name(name)
+                await self._leader.check_name(name)
                 async with self._looking_up(submission.name) as found:
                     attempt = _Attempt(submission, name, consumer, lost, silent, found, StepTimes(context.clock))
                     async with aclosing(self._submit(attempt)) as events:
@@ -141,7 +141,7 @@ class Submitter:
         start = "" if self._planning.engine_runs else ", which has to start first: that takes some seconds"
         yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}", query=uid)
         plan = await self._planning.plan(submission, uid, times)
-        acceptors, instead = self._book.new_acceptors(uid), self._instead
+        acceptors, instead = self._leader.new_acceptors(uid), self._instead
         if attempt.lost is None:  # One that begins anew reads its sources from their first frames on, whatever runs.
             with times.step("share"):
                 plan, instead = await self._shared(attempt, plan, uid, acceptors)
@@ -149,7 +149,7 @@ class Submitter:
             if plan.shared:
                 yield Progress(step="sharing", message=f"reading {_named(plan)} in place of its own")
             described = in_place_of(self._record(attempt, uid, plan), submission, attempt.lost)
-            record = await self._book.create(described, acceptors)
+            record = await self._leader.create(described, acceptors)
         except BaseException:
             await self._reuse.give_back(plan.shared, uid)
             raise
@@ -169,13 +169,13 @@ class Submitter:
                 yield Progress(step="placed", message=f"{assignment.operator} -> {assignment.node}: {assignment.reason}")
             # Closed before the undoing, so that no part is still starting then.
             with times.step("start"):
-                async with aclosing(deploy.start(context, record, self._book.acceptors(uid))) as starting:
+                async with aclosing(deploy.start(context, record, self._leader.acceptors(uid))) as starting:
                     async for progress in starting:
                         yield progress
             for storing in stored:
                 await storing
             self._operators.check_hosts(record)
-            record = await self._book.begin(record.id)
+            record = await self._leader.mark_running(record.id)
         except BaseException as error:
             # In a task of its own: a user who leaves meanwhile must not end it half done.
             ending = asyncio.get_running_loop().create_task(self._end(record.id, stored, error), name=f"undo {record.id}")
@@ -185,7 +185,7 @@ class Submitter:
             if begun is None:
                 raise
             record = begun
-        yield Accepted(query=await self._book.describe(record), seconds=times.seconds())
+        yield Accepted(query=await self._leader.describe(record), seconds=times.seconds())
 
     async def _shared(
         self, attempt: _Attempt, plan: Plan, uid: str, acceptors: tuple[Acceptor, ...]
@@ -222,18 +222,18 @@ class Submitter:
         for storing in stored:
             storing.cancel()
         await asyncio.gather(*stored, return_exceptions=True)
-        latest = await self._book.latest(query) if isinstance(error, SbonError) else None
+        latest = await self._leader.latest(query) if isinstance(error, SbonError) else None
         if latest is not None and has_begun(latest):
             # It was marked as running by an attempt without an answer, or its rows were delivered while an answer to a start was
             # still awaited: there is nothing to undo.
             log.info("submission-begun-before", query=query, reason=str(error))
             try:
-                return await self._book.begin(query)
+                return await self._leader.mark_running(query)
             except SbonError as refusal:
-                await self._book.undo(query, str(refusal)[:500])
+                await self._leader.undo(query, str(refusal)[:500])
                 raise
         log.info("submission-undone", query=query, reason=str(error))
-        undone = await self._book.undo(query, str(error)[:500] or "the submission was given up")
+        undone = await self._leader.undo(query, str(error)[:500] or "the submission was given up")
         if isinstance(error, SbonError) and undone is not None and has_begun(undone):
             return undone  # It has finished meanwhile.
         if latest is not None and (ended := end_error(latest)) is not None:
@@ -294,7 +294,7 @@ class Submitter:
                 await stored[-1]
             placed = msgspec.structs.replace(record, hosts=hosts, consumer=consumer)
             stored.append(asyncio.ensure_future(self._operators.place(placed, again=number > 0)))
-            record = await self._book.place(record.id, placement, hosts, consumer)
+            record = await self._leader.place(record.id, placement, hosts, consumer)
             with times.step("reserve"):
                 failed = await deploy.reserve(self._context, record)
             if not failed:
@@ -331,7 +331,7 @@ WAITS = PASSING | {"node-away", "unknown-node", "peer-unreachable", "no-majority
 
 
 class Restarts(Loop):
-    """Looks from time to time for lost queries that this node drives, and submits them again.
+    """Looks from time to time for lost queries that this node leads, and submits them again.
 
     All parts are new, under a new uid: whatever follows a lost operator has shown rows that cannot be repeated alike, and the
     frames that its inputs have been read by others are deleted. The old query fails first, and its record says that a restart is
@@ -339,15 +339,17 @@ class Restarts(Loop):
     frame 1.
     """
 
-    def __init__(self, context: Context, records: Records, book: QueryHolder, lookup: QueryLookup, submitter: Submitter) -> None:
+    def __init__(
+        self, context: Context, records: Records, leader: QueryLeader, lookup: QueryLookup, submitter: Submitter
+    ) -> None:
         super().__init__("looks")
-        self._context, self._records, self._book, self._lookup, self._submitter = context, records, book, lookup, submitter
+        self._context, self._records, self._leader, self._lookup, self._submitter = context, records, leader, lookup, submitter
 
     async def _run(self) -> None:
         while True:
             await self._context.clock.sleep(self._context.settings.drive_s * self._context.rng.uniform(0.5, 1.0))
-            for record in self._book.records():
-                if record.restart_due and self._book.leader(record.id) == self._context.name:
+            for record in self._leader.records():
+                if record.restart_due and self._leader.leader_of(record.id) == self._context.name:
                     self._tasks.start(f"restart {record.id}", self._restart(record.id))
 
     async def _restart(self, query: str) -> None:
@@ -355,7 +357,7 @@ class Restarts(Loop):
         tries, backoff = 0, backoff_of(self._context.settings)
         while True:
             try:
-                record = await self._book.read(query)
+                record = await self._leader.read_record(query)
                 if not record.restart_due or record.submission is None:
                     return
                 uid = await self._successor(record) or await self._submit(record, record.submission)

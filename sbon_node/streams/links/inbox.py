@@ -67,7 +67,7 @@ class Inbox:
         """The frames that were received and not released, and their bytes as credits count, those on disk included."""
         return self.received - self.released, self.memory_bytes + (self.spill.bytes if self.spill is not None else 0)
 
-    def begin(self, first: int) -> None:
+    def begin_at(self, first: int) -> None:
         """Set the stream's earliest frame to ``first``: earlier frames will never come."""
         if self.received or self._frames:
             raise BrokenInvariantError(f"{self.stream} began at {self.received + 1} and cannot begin again at {first}")

@@ -285,7 +285,7 @@ class Link:
         if first == 0:
             if answer.next < 1:
                 raise ProtocolError("bad-number", "a stream's first frame is numbered 1")
-            self.inbox.begin(answer.next)
+            self.inbox.begin_at(answer.next)
         elif answer.next != first:
             raise ProtocolError("bad-number", f"frame {first} was asked for, {answer.next} is offered")
 
@@ -324,9 +324,9 @@ class Link:
             if not isinstance(message, Data):
                 raise ProtocolError("unexpected", f"{type(message).__name__} came on a stream's connection")
             self._see(message.epoch)
-            self._take(message)
+            self._take_frame(message)
 
-    def _take(self, message: Data) -> None:
+    def _take_frame(self, message: Data) -> None:
         size = weight(message.payload)
         self._frames += 1
         self._rows += message.rows

@@ -53,7 +53,7 @@ class _Place:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SharedFrame:
     """A frame for which some subscriptions are ``waiting``; ``subscribers`` have it."""
 
     data: Data
@@ -68,14 +68,14 @@ class Window:
     def __init__(self, max_bytes: int, max_frames: int) -> None:
         self._max_bytes, self._max_frames = max_bytes, max_frames
         self._places: dict[int, _Place] = {}
-        self._kept: dict[tuple[int, int], _Kept] = {}
+        self._kept: dict[tuple[int, int], _SharedFrame] = {}
         """Frames by lineage and number, the oldest first."""
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def open(self, subscription: int, lineage: int, sent: int, subscriber: str = "") -> None:
+    def open_subscription(self, subscription: int, lineage: int, sent: int, subscriber: str = "") -> None:
         """A subscription begins after frame ``sent``. Raises :class:`ProtocolError` ``unexpected`` if it is there already."""
         if subscription in self._places:
             raise ProtocolError("unexpected", f"subscription {subscription} was accepted twice")
@@ -83,7 +83,7 @@ class Window:
         for (of, number), kept in self._kept.items():
             kept.waiting += of == lineage and number > sent
 
-    def close(self, subscription: int) -> None:
+    def close_subscription(self, subscription: int) -> None:
         """A subscription ends; ignore one that has not begun."""
         place = self._places.pop(subscription, None)
         if place is not None:
@@ -110,14 +110,14 @@ class Window:
         if (kept := self._kept.get(key)) is None:
             waiting = sum(one.lineage == place.lineage and one.sent < data.number for one in self._places.values())
             if waiting:
-                self._kept[key] = _Kept(data, size, waiting, [place.subscriber])
+                self._kept[key] = _SharedFrame(data, size, waiting, [place.subscriber])
                 self.bytes += size
                 self._evict()
         else:
             kept.subscribers.append(place.subscriber)
             self._get(*key)
 
-    def _find(self, subscription: int, number: int) -> _Kept | None:
+    def _find(self, subscription: int, number: int) -> _SharedFrame | None:
         place = self._places.get(subscription)
         return None if place is None else self._kept.get((place.lineage, number))
 
@@ -254,7 +254,7 @@ class SharedConnection(ABC):
         """Return the message to send, and note it in the window."""
 
     @abstractmethod
-    def take(self, number: int, message: Inner) -> None:
+    def take_message(self, number: int, message: Inner) -> None:
         """Take a message that has come. Raises :class:`ProtocolError` if the connection must end."""
 
     def put(self, channel: SubscriptionChannel | None, message: Inner) -> None:
@@ -270,7 +270,7 @@ class SharedConnection(ABC):
             shared = await self.channel.receive()
             if not isinstance(shared, Shared):
                 raise ProtocolError("unexpected", f"{type(shared).__name__} came on a shared connection")
-            self.take(shared.subscription, shared.message)
+            self.take_message(shared.subscription, shared.message)
             await asyncio.sleep(0)  # The subscription takes the message before the next one, however many have come.
 
     async def _announce(self) -> None:
@@ -393,18 +393,18 @@ class _SharedReading(SharedConnection):
     def translate(self, number: int, message: Inner) -> Inner:
         return message
 
-    def take(self, number: int, message: Inner) -> None:
+    def take_message(self, number: int, message: Inner) -> None:
         if number not in self._live:
             raise ProtocolError("unexpected", f"{type(message).__name__} came for subscription {number}, which is closed")
         channel = self.open.get(number)
         if isinstance(message, Closed):
             self._live.pop(number)
-            self.window.close(number)
+            self.window.close_subscription(number)
             if channel is not None:
                 channel.end(ConnectionLostError("the host closed the subscription"))
             return
         if isinstance(message, Subscribed):
-            self.window.open(number, message.lineage, message.next - 1)
+            self.window.open_subscription(number, message.lineage, message.next - 1)
         elif isinstance(message, Repeated):
             message = self._repeated(number, message)
         if isinstance(message, Data):
@@ -466,9 +466,9 @@ class SharedServing(SharedConnection):
 
     def translate(self, number: int, message: Inner) -> Inner:
         if isinstance(message, Subscribed):
-            self.window.open(number, message.lineage, message.next - 1, self._subscribers.get(number, ""))
+            self.window.open_subscription(number, message.lineage, message.next - 1, self._subscribers.get(number, ""))
         elif isinstance(message, Closed):
-            self.window.close(number)
+            self.window.close_subscription(number)
             self._subscribers.pop(number, None)
             self._sharers.pop(number, None)
         elif isinstance(message, Data):
@@ -478,14 +478,14 @@ class SharedServing(SharedConnection):
             return Repeated(number=message.number, epoch=message.epoch) if is_there else message
         return message
 
-    def take(self, number: int, message: Inner) -> None:
+    def take_message(self, number: int, message: Inner) -> None:
         channel = self.open.get(number)
         if channel is not None and isinstance(message, Closed):
             channel.end(ConnectionLostError("the subscriber closed the subscription"))
         elif channel is not None:
             self.put(channel, message)
         elif number > self._newest:
-            self._begin(number, message)
+            self._begin_subscription(number, message)
 
     async def _idle(self) -> None:
         """Return once the connection has been without subscriptions for a while."""
@@ -494,7 +494,7 @@ class SharedServing(SharedConnection):
             newest = self._newest
             await self._clock.sleep(self._idle_s)
 
-    def _begin(self, number: int, message: Inner) -> None:
+    def _begin_subscription(self, number: int, message: Inner) -> None:
         if not isinstance(message, Subscribe):
             raise ProtocolError("unexpected", f"subscription {number} opened with {type(message).__name__}")
         if len(self._subscribers) >= MAX_OPEN:

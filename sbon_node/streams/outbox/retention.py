@@ -332,7 +332,7 @@ class FurtherReaders:
     def __init__(self, store: FrameStore, streams: Mapping[str, Stream], retention: Retention) -> None:
         self._store, self._streams, self._retention = store, streams, retention
 
-    def begin(self, stream: str, subscriber: str, reader_epoch: int, begin: Begin) -> Beginning:
+    def subscribe(self, stream: str, subscriber: str, reader_epoch: int, begin: Begin) -> Beginning:
         """Subscribe a further sink, which has yet to connect: its frames are kept from now on.
 
         A repeated call returns the same beginning, once that is behind the first frame. Raises ``stream-unknown``,

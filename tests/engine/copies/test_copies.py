@@ -112,7 +112,7 @@ async def test_a_copy_is_for_one_node_and_one_attempt(tmp_path: Path, node: str,
         await peers.close()
 
 
-@pytest.mark.one_part_per_commit("migrations in virtual time", parts=6)
+@pytest.mark.one_part_per_commit("copies in virtual time", parts=6)
 async def test_the_receiver_takes_nothing_from_another_node_at_the_address(tmp_path: Path) -> None:
     async def serve(channel: FrameChannel, hello: Hello) -> None:
         raise AssertionError("the receiver has accepted it")

@@ -282,8 +282,8 @@ def test_a_node_that_sees_the_host_alive_takes_nothing_over(tmp_path: Path, othe
     async def test(cluster: SimulatedCluster) -> None:
         sink = await begun(cluster, "table")
         daemon = cluster.at("a").daemon
-        record = daemon.queries.book.find(sink.rpartition(".")[0])
-        call = TakeOverSink(sink=sink_order(record, record.hosts), acceptors=daemon.queries.book.acceptors(record.id))
+        record = daemon.queries.leader.find(sink.rpartition(".")[0])
+        call = TakeOverSink(sink=sink_order(record, record.hosts), acceptors=daemon.queries.leader.acceptors(record.id))
         for caller, code in (("a", "not-owner"), ("e", "not-owner")):
             with pytest.raises(SbonError) as refused:
                 await ask(cluster, caller, cluster.at(caller).daemon.context.call("d", call))

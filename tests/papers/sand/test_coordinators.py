@@ -13,7 +13,7 @@ import pytest
 from sbon_node.papers.sand.algorithm.by_zones import Proxy
 from sbon_node.papers.sand.algorithm.configurations import Configurations, DeadEndError
 from sbon_node.papers.sand.algorithm.coordinator import Rule, bits
-from sbon_node.papers.sand.algorithm.coordinators import Coordinators, Kept
+from sbon_node.papers.sand.algorithm.coordinators import BoundedCache, Coordinators
 from sbon_node.papers.sand.algorithm.strategies import RULES, by_convex
 from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
@@ -250,7 +250,7 @@ async def test_only_the_known_generation_is_invalidated(plane: Any) -> None:
 
 
 def test_a_flood_displaces_nobody_elses() -> None:
-    kept: Kept[int, str] = Kept(6, 4, 10.0)
+    kept: BoundedCache[int, str] = BoundedCache(6, 4, 10.0)
     kept.put(0, "", "honest", 0.0)
     kept.put(1, "", "honest", 1.0)
     for key in range(10, 30):

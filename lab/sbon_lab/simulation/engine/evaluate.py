@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from sbon_lab.simulation.engine.duck import as_schema, parse, run, written
-from sbon_lab.simulation.engine.relations import Kept, LateRowsError, Relation, relation_of, sides_of, stateful
+from sbon_lab.simulation.engine.relations import LateRowsError, Relation, RelationState, relation_of, sides_of, stateful
 from sbon_node.engine.promise import EARLIEST_MS, FAR_MS
 from sbon_node.model.frames import Frame
 from sbon_node.model.schema import to_arrow
@@ -36,7 +36,7 @@ class Evaluation:
         views = tuple((inputs[0][1].schema, inputs[0][1].event_time) for inputs in self._views)
         self._relation = relation_of(spec.fragment, views)
         self._schema = to_arrow(spec.schema)
-        self._kept: Kept = {}
+        self._kept: RelationState = {}
 
     def arrived(self, frames: Sequence[Sequence[Frame]]) -> list[Any]:
         """Return the rows of each view, from the frames of each input."""

@@ -1,8 +1,8 @@
 """A fragment as a tree of relations; each turns a batch's input rows into output rows.
 
-A relation with state keeps rows that have arrived, in :data:`Kept`, as long as they can change its output. It releases the rows
-that the watermark completes, as Spark does in append mode: a group once its end is reached; a pair of rows at once; a row
-without a partner once no partner can come. So the output up to a batch depends on the rows and the watermark up to there, and
+A relation with state keeps rows that have arrived, in :data:`RelationState`, as long as they can change its output. It releases
+the rows that the watermark completes, as Spark does in append mode: a group once its end is reached; a pair of rows at once; a
+row without a partner once no partner can come. So the output up to a batch depends on the rows and the watermark up to there, and
 not on the cuts between batches.
 
 Watermarks are milliseconds, 0 before the first. ``now_ms`` is the watermark of a batch, ``before_ms`` that of the previous
@@ -31,7 +31,7 @@ from sbon_protocol.errors import SbonError
 START, END, PIECE, NEW = "piece start", "piece end", "piece number", "is new"
 """Column names that no stream has."""
 
-Kept = dict["Relation", list[Any]]
+RelationState = dict["Relation", list[Any]]
 """The rows that each relation keeps: one table for each of its sides."""
 
 
@@ -58,7 +58,7 @@ class View:
     def watermark_ms(self, at_ms: int) -> int:
         return at_ms
 
-    def advance(self, state: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
+    def advance(self, state: RelationState, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
         return arrived[self.number]
 
 
@@ -78,7 +78,7 @@ class Plain:
         """Return the watermark of the output for ``at_ms``, the watermark of the inputs."""
         return self.child.watermark_ms(at_ms)
 
-    def advance(self, state: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
+    def advance(self, state: RelationState, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
         rows = self.child.advance(state, arrived, before_ms, now_ms)
         return run(self.sql, {"rows": rows}, self.schema)[1] if rows.num_rows else _empty(self)
 
@@ -109,7 +109,7 @@ class Groups:
     def watermark_ms(self, at_ms: int) -> int:
         return self.child.watermark_ms(at_ms)
 
-    def advance(self, state: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
+    def advance(self, state: RelationState, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
         rows = self.child.advance(state, arrived, before_ms, now_ms)
         before_ms, now_ms = self.child.watermark_ms(before_ms), self.child.watermark_ms(now_ms)
         if not self.time:
@@ -170,7 +170,7 @@ class Pairs:
         """Return Spark's ``produceOutputWatermark``: no row that follows is earlier, by either side's time."""
         return min(self._input_ms(at_ms), self._gone_ms(0, at_ms), self._gone_ms(1, at_ms))
 
-    def advance(self, state: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
+    def advance(self, state: RelationState, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
         rows = [side.advance(state, arrived, before_ms, now_ms) for side in self.sides]
         if not all(self.time):
             raise SbonError("bad-inputs", "joined without event times that bound each other")

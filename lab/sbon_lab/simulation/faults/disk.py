@@ -166,11 +166,11 @@ def _watched(disks: Mapping[str, SimulatedDisk], name: str, call: Callable[..., 
         process = current_process.get()
         if process is None:
             return call(*args, **kwargs)
-        process.check()
+        process.check_alive()
         disk = _disk_of_caller(disks)
         if disk is not None:
             disk.on_call()
-            process.check()
+            process.check_alive()
         # A sync would wait for the real disk.
         return disk.sync(*args) if disk is not None and name == "fsync" else call(*args, **kwargs)
 

@@ -92,7 +92,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The nodes by their roles, in the order of the rows' path, and the query holder.
+    """The nodes by their roles, in the order of the rows' path, and the query's leader.
 
     With ``fsync`` the nodes sync before they promise, so that they may lose power. ``also`` are faults of ``HELD_BACK`` that may
     strike.
@@ -101,13 +101,13 @@ class Stage(msgspec.Struct, frozen=True):
     sources: tuple[str, ...]
     operators: tuple[str, ...]
     consumers: tuple[str, ...]
-    holders: tuple[str, ...] = ()
+    leaders: tuple[str, ...] = ()
     fsync: bool = True
     also: tuple[Action, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.sources + self.operators + self.consumers + self.holders))
+        return tuple(dict.fromkeys(self.sources + self.operators + self.consumers + self.leaders))
 
     def actions_of(self, node: str) -> tuple[Action, ...]:
         """Return the faults that can strike a node; engine faults are for nodes that run operators."""
@@ -118,7 +118,7 @@ class Stage(msgspec.Struct, frozen=True):
             befalls.add("power")
         if node in self.consumers:
             befalls.add("slow")
-        if node in self.holders:
+        if node in self.leaders:
             befalls.add("give-up")
         return tuple(action for action in ACTIONS if action in befalls)
 

@@ -205,15 +205,15 @@ class SimulatedTransport:
         self._client_ports = 0
 
     async def open_datagrams(self, bind: Address, handler: DatagramHandler) -> DatagramEndpoint:
-        self._process.check()
+        self._process.check_alive()
         return self._network.bind_datagrams(self._process, self._node, self._host, bind, handler)
 
     async def listen(self, bind: Address, handler: ConnectionHandler) -> Listener:
-        self._process.check()
+        self._process.check_alive()
         return self._network.bind_listener(self._process, self._node, self._host, bind, handler)
 
     async def connect(self, to: Address, *, timeout_s: float) -> Connection:
-        self._process.check()
+        self._process.check_alive()
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._connect(to)
@@ -233,7 +233,7 @@ class SimulatedTransport:
             listener.accept(client, Address(self._host, 40_000 + self._client_ports % 20_000))
         try:
             await self._travel(target, self._node)
-            self._process.check()
+            self._process.check_alive()
         except BaseException:
             if client is not None:
                 client.close()

@@ -5,7 +5,7 @@ states. Where that report is missing, or the thing is not there any more, other 
 enters it. ``make states`` draws all of them in docs/states.md.
 
 A lifecycle with events *drives*: state and event choose the transition, and that says what its owner does next
-(:meth:`Lifecycle.on`). One without events only rejects other transitions (:meth:`Lifecycle.check`).
+(:meth:`Lifecycle.on`). One without events only rejects other transitions (:meth:`Lifecycle.check_transition`).
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class Lifecycle(Generic[S]):
     derived: Mapping[str, str]
     removed: S | None = None
 
-    def check(self, before: S, after: S, what: str) -> None:
+    def check_transition(self, before: S, after: S, what: str) -> None:
         """Raise :class:`BrokenInvariantError` if ``what`` must not go from ``before`` to ``after``. It may keep its state."""
         if after in (before, self.removed) or any((before, after) == (one.before, one.after) for one in self.transitions):
             return

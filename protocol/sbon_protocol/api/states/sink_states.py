@@ -11,7 +11,7 @@ PAUSED: Final = "paused"
 FINISHED: Final = "finished"
 
 FAILED: Final = "failed"
-"""Report of a sink's end to the query holder, as ``FINISHED``; the sink itself is gone then."""
+"""Report of a sink's end to the query's leader, as ``FINISHED``; the sink itself is gone then."""
 
 LIFECYCLE: Final = Lifecycle[SinkState](
     subject="sink",

@@ -145,7 +145,7 @@ class Operator:
     def _begin(self, query: StreamingQuery) -> None:
         begin_first_batch(query)
         if (output := self._output) is not None:
-            output.begin(self._run)
+            output.begin_run(self._run)
 
     def _tell_end(self, error: Exception) -> None:
         """Report the query's end and its reason to the node; with a ``code`` if it would recur, or is known to pass."""

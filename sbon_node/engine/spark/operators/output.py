@@ -60,7 +60,7 @@ class Output:
         self.refusal: SbonError | None = None
         """The reason why a batch's output cannot be stored, in any engine."""
 
-    def begin(self, run: int) -> None:
+    def begin_run(self, run: int) -> None:
         """Let the node answer the readers of this run: its first batch has its watermark."""
         self._feed.call(Begun(operator=self._operator, run=run), Done)
 

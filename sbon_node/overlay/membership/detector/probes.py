@@ -90,7 +90,7 @@ class Probes:
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    def begin(self, name: str, now: float, first: StateUpdate | None = None) -> list[Instruction]:
+    def probe(self, name: str, now: float, first: StateUpdate | None = None) -> list[Instruction]:
         """Probe a member; ``first`` is the update it receives about itself, by default its suspicion, if any."""
         row = self._table.get(name)
         if row is None:
@@ -144,7 +144,7 @@ class Probes:
             while self._order:
                 name = self._order.pop()
                 if name in self._table.there and name not in under_way:
-                    return self.begin(name, now)
+                    return self.probe(name, now)
             self._order = self._table.there.names()
             self._rng.shuffle(self._order)
         return []

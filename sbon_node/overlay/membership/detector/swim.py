@@ -121,7 +121,7 @@ class Swim:
         if not self._put_off:
             self._put_off = True
             self._next_probe = now + self._settings.probe_interval_s * self.awareness.stretch
-        return self._probes.begin(name, now)
+        return self._probes.probe(name, now)
 
     def measure(self, name: str) -> tuple[int, Send] | None:
         """See :meth:`sbon_node.overlay.membership.detector.probes.Probes.measure`."""
@@ -165,7 +165,7 @@ class Swim:
             elif len(self._probes) < MAX_PROBES:
                 # Neither its refutation nor its death has reached this node, which probes it itself.
                 self._suspicions.renew(name, now)
-                out += self._probes.begin(name, now)
+                out += self._probes.probe(name, now)
         for name in self._suspicions.insistent(now):
             if (row := self.table.get(name)) is not None:
                 out.append(self._probes.ping(row))
@@ -241,7 +241,7 @@ class Swim:
                     if doubted.name == self.table.own.name:
                         out += self._heard_of_self(doubted)
                     elif len(self._probes) < MAX_PROBES:
-                        out += self._probes.begin(doubted.name, now, doubted)
+                        out += self._probes.probe(doubted.name, now, doubted)
                 return out
             case Want():
                 members = reconcile.serve(self.table, message)
@@ -282,7 +282,7 @@ class Swim:
         row = self.table.get(rumour.name)
         if row is not None and row.member.state in REACHABLE:
             if len(self._probes) < MAX_PROBES and not self._probes.probing(rumour.name):
-                out += self._probes.begin(rumour.name, now)
+                out += self._probes.probe(rumour.name, now)
         elif isinstance(rumour, Member) and rumour.state in REACHABLE:
             out += self.candidates.offer(rumour, now)
         return out
@@ -316,7 +316,7 @@ class Swim:
         for member in members:
             row = self.table.get(member.name)
             if member.state == "dead" and row is not None and row.member.state not in GONE and len(self._probes) < MAX_PROBES:
-                out += self._probes.begin(member.name, now, StateUpdate(member.name, member.incarnation, "dead"))
+                out += self._probes.probe(member.name, now, StateUpdate(member.name, member.incarnation, "dead"))
         return out
 
     def _heard_of_self(self, rumour: Rumour) -> list[Instruction]:

@@ -117,7 +117,7 @@ class AntService:
     def send(self, to: str, ant: Ant) -> None:
         """Send an ant of this node to the node where it begins, which may be this one."""
         if to == self._context.name:
-            self._take(ant)
+            self._take_ant(ant)
         else:
             self.port.send(to, ant)
 
@@ -139,7 +139,7 @@ class AntService:
         elif not self._leads_somewhere(ant):
             self._context.counters.count("ant-astray")
         else:
-            self._take(ant)
+            self._take_ant(ant)
 
     def _leads_somewhere(self, ant: Ant) -> bool:
         """Return whether the destination is a member: invented ones would displace the pheromones of others."""
@@ -152,7 +152,7 @@ class AntService:
                 return True
         return destination == self._context.name or self._context.membership.get(destination) is not None
 
-    def _take(self, ant: Ant) -> None:
+    def _take_ant(self, ant: Ant) -> None:
         now = self._context.clock.now()
         match ant:
             case CellState():

@@ -26,7 +26,7 @@ LOOKS = 4
 FASTER, NOT_FASTER, NOWHERE, TOO_BUSY = "faster", "not-faster", "no-placement", "too-busy"
 
 
-class _Kept:
+class _UpdateMemory:
     """Memory of a query that this node leads: when it is due, and its latency at the last update.
 
     The first update is due after ``update_s``: before, the work of its rows is not measured, and any node would do.
@@ -36,34 +36,34 @@ class _Kept:
         self.due_s, self.latency_ms, self.rests_until_s = due_s, math.inf, -math.inf
 
 
-class AntUpdates(LedQueries[_Kept]):
+class AntUpdates(LedQueries[_UpdateMemory]):
     """Looks after the placements of the queries that this node leads and that ants adapt."""
 
     adapt = ANTS
 
-    def __init__(self, parts: LeaderParts, leader: AntLeader, settings: AntSettings) -> None:
+    def __init__(self, parts: LeaderParts, ant_leader: AntLeader, settings: AntSettings) -> None:
         super().__init__(parts, settings.update_s / LOOKS)
-        self._leader, self._settings = leader, settings
+        self._ant_leader, self._settings = ant_leader, settings
 
-    def _begin(self, now_s: float) -> _Kept:
-        return _Kept(now_s + self._settings.update_s)
+    def _begin(self, now_s: float) -> _UpdateMemory:
+        return _UpdateMemory(now_s + self._settings.update_s)
 
-    async def _look(self, record: QueryRecord, kept: _Kept) -> None:
+    async def _look(self, record: QueryRecord, memory: _UpdateMemory) -> None:
         """Look at the latency; send ants if that is due, and move the operators if they find a faster placement."""
         context, settings, now = self._context, self._settings, self._context.clock.now()
-        if now < kept.rests_until_s:
+        if now < memory.rests_until_s:
             return None
-        info = await self._book.describe(record)
+        info = await self._leader.describe(record)
         hosts = settled_hosts(info)
         problem = measured_problem(record.plan, info.operators, record.consumer, None, record, shared=info.shared)
         if not hosts or hosts.keys() != {operator.id for operator in problem.operators}:
             return None
         view = LookView(context, record.id, settings.update_s / LOOKS)
         present_ms = await self.latency_ms(problem, hosts, view)
-        if now < kept.due_s and present_ms < settings.beta * kept.latency_ms:
+        if now < memory.due_s and present_ms < settings.beta * memory.latency_ms:
             return None
-        kept.due_s, kept.latency_ms = now + settings.update_s, present_ms
-        reports = await self._leader.look(problem, view, self._placement, record.id)
+        memory.due_s, memory.latency_ms = now + settings.update_s, present_ms
+        reports = await self._ant_leader.look(problem, view, self._placement, record.id)
         if reports is None:
             return self._decisions.enter(info, STAYS, NOWHERE, "no scout has found hosts for all operators")
         found = {operator: node for report in reports for operator, node in report.hosts().items()}
@@ -71,17 +71,17 @@ class AntUpdates(LedQueries[_Kept]):
         text = f"ants found a placement of {found_ms:.1f} ms, it has {present_ms:.1f} ms"
         if found == hosts or found_ms * settings.beta >= present_ms:
             return self._decisions.enter(info, STAYS, NOT_FASTER, f"{text}; beta is {settings.beta:g}")
-        claims = await self._leader.claim(reports, hosts)
+        claims = await self._ant_leader.claim(reports, hosts)
         if claims is None:
             return self._decisions.enter(info, STAYS, TOO_BUSY, f"{text}, but a host has become too busy for it")
         self._decisions.enter(info, MOVES, FASTER, text, found)
         try:
             await self._move_operators(record.id, hosts, found, text)
         except SbonError:
-            self._leader.release(claims)
+            self._ant_leader.release(claims)
             raise
-        kept.rests_until_s = context.clock.now() + settings.rest_s
-        kept.latency_ms = found_ms
+        memory.rests_until_s = context.clock.now() + settings.rest_s
+        memory.latency_ms = found_ms
         return None
 
     async def latency_ms(self, problem: PlacementProblem, hosts: Mapping[str, str], view: LookView) -> float:

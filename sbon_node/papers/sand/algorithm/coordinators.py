@@ -47,8 +47,10 @@ class Coordinators:
     def __init__(self, name: str, settings: PlacementSettings, view: NetworkView, now: Callable[[], float], send: Send) -> None:
         self._name, self._settings, self._view, self._now, self._send = name, settings, view, now, send
         kept, of_peer, kept_s = settings.zones_kept, settings.zones_kept_of_peer, settings.zones_kept_s
-        self._placements: Kept[str, Coordinator] = Kept(kept, of_peer, kept_s)
-        self._mapped: Kept[tuple[str, str], MappedHere] = Kept(kept * HOSTED_OF_PLACEMENT, of_peer * HOSTED_OF_PLACEMENT, kept_s)
+        self._placements: BoundedCache[str, Coordinator] = BoundedCache(kept, of_peer, kept_s)
+        self._mapped: BoundedCache[tuple[str, str], MappedHere] = BoundedCache(
+            kept * HOSTED_OF_PLACEMENT, of_peer * HOSTED_OF_PLACEMENT, kept_s
+        )
         self._serving: Counter[str] = Counter()
         """Messages under way, by caller."""
 
@@ -215,7 +217,7 @@ class Entry(NamedTuple, Generic[V]):
     until_s: float
 
 
-class Kept(Generic[K, V]):
+class BoundedCache(Generic[K, V]):
     """At most ``most`` entries, ``most_of_peer`` for a peer, each forgotten ``kept_s`` after it was put.
 
     A peer with too many loses its oldest. If there are too many of all, the peer with the most loses its oldest: so one that

@@ -50,7 +50,7 @@ def check_fragment(sql: str, inputs: int, settings: QuerySettings | None = None)
     check_words(clean, tokens)
     statement = one_query(clean, tokens, settings.max_depth)
     growth = Growth(clean, settings.max_growth)
-    _Fragment(clean, tokens, {f"in{number}" for number in range(inputs)}, growth).check(statement)
+    _Fragment(clean, tokens, {f"in{number}" for number in range(inputs)}, growth).check_select(statement)
 
 
 def check_words(text: str, tokens: list[Token]) -> None:
@@ -67,7 +67,7 @@ class _Fragment:
     def __init__(self, clean: str, tokens: list[Token], views: set[str], growth: Growth) -> None:
         self._clean, self._tokens, self._views, self._growth = clean, tokens, views, growth
 
-    def check(self, select: exp.Expr) -> Sizes:
+    def check_select(self, select: exp.Expr) -> Sizes:
         """Check a SELECT; return the growth bounds of its columns."""
         clean = self._clean
         if not isinstance(select, exp.Select) or select.args.get("with_") or select.args.get("distinct"):
@@ -106,7 +106,7 @@ class _Fragment:
     def _check_relation(self, relation: exp.Expr) -> Sizes:
         check_relation(self._clean, relation)
         if isinstance(relation, exp.Subquery):
-            return self.check(relation.this)
+            return self.check_select(relation.this)
         if relation.name not in self._views:
             hint = f"the fragment's views are {', '.join(sorted(self._views))}"
             raise error_at("forbidden-relation", "a fragment reads its inputs only", self._clean, relation, hint=hint)

@@ -48,7 +48,7 @@ from sbon_protocol.errors import SbonError
 log = structlog.get_logger()
 
 
-class QueryHolder:
+class QueryLeader:
     """Records of queries, of which this node is an acceptor or which it is asked about.
 
     Any node may change any record: the register lets one of several changes through. The work that follows from a record is its
@@ -58,7 +58,7 @@ class QueryHolder:
     def __init__(self, context: Context, measurements: MeasurementStore, records: Records, hosts: QueryHosts) -> None:
         self._context, self._measurements, self._records, self._hosts = context, measurements, records, hosts
         self.counted: dict[str, int] = {}
-        """Rows of driven queries, as last counted."""
+        """Rows of queries that this node leads, as last counted."""
         self.failures = 0
         """Queries that this node has recorded as failed since it started, without refused submissions."""
         self.reasons = KnownReasons()
@@ -119,14 +119,14 @@ class QueryHolder:
             self._tasks.start(f"clean {record.id}", self._clean(record.id))
 
     def _take_up(self, query: str) -> None:
-        """Begin the history of a query that this node drives from now on."""
+        """Begin the history of a query that this node leads from now on."""
         if not self._histories.points(query):
-            self._histories.begin(query)
+            self._histories.begin_history(query)
 
     def running(self) -> list[str]:
-        """Return the running queries that this node drives."""
+        """Return the running queries that this node leads."""
         running = (record.id for record in self._records.all() if record.state == query_states.RUNNING)
-        return [query for query in running if self._duties.drives(query)]
+        return [query for query in running if self._duties.leads(query)]
 
     async def _point(self, query: str) -> QueryUsagePoint | None:
         """Return a point of its history; None if it no longer runs."""
@@ -180,7 +180,7 @@ class QueryHolder:
         notify_of_placement(self._context.bus, before, record)
         return record
 
-    async def begin(self, query: str) -> QueryRecord:
+    async def mark_running(self, query: str) -> QueryRecord:
         """Mark the query as running: all parts run or have finished. Raises ``query-over`` if it has ended meanwhile."""
 
         def begun(record: QueryRecord) -> QueryRecord | None:
@@ -191,7 +191,9 @@ class QueryHolder:
 
         record = await self._change(query, begun)
         if record.state == query_states.RUNNING:
-            self._histories.begin(query, QueryUsagePoint(at_ms=self._context.clock.wall_ms(), byte_ms=0.0, baseline_byte_ms=0.0))
+            self._histories.begin_history(
+                query, QueryUsagePoint(at_ms=self._context.clock.wall_ms(), byte_ms=0.0, baseline_byte_ms=0.0)
+            )
         self._submitting.pop(query, None)
         return record
 
@@ -277,7 +279,7 @@ class QueryHolder:
         except SbonError:
             return self._records.get(query)
 
-    async def read(self, query: str) -> QueryRecord:
+    async def read_record(self, query: str) -> QueryRecord:
         """Return the record of a uid as a majority has it; raise ``unknown-query`` or ``no-majority``."""
         record = await self._records.read(query)
         if record is None:
@@ -287,9 +289,9 @@ class QueryHolder:
     def records(self) -> list[QueryRecord]:
         return [record for record in self._records.all() if not record.withdrawn]
 
-    def leader(self, query: str) -> str:
+    def leader_of(self, query: str) -> str:
         """Return the node that works for the query, as far as this node knows."""
-        return self._duties.leader(query)
+        return self._duties.leader_of(query)
 
     async def describe(self, record: QueryRecord) -> QueryInfo:
         """Return the query's current state, or its last state if it is over."""
@@ -313,7 +315,7 @@ class QueryHolder:
         """Return who keeps the record, and whether it begins anew."""
         restart = {"restarted_from": record.restarted_from, "restart": restart_text(record)}
         acceptors = tuple(one.node for one in self._records.acceptors(record.id))
-        return {"node": self._duties.leader(record.id), "acceptors": acceptors, "version": record.version, **restart}
+        return {"node": self._duties.leader_of(record.id), "acceptors": acceptors, "version": record.version, **restart}
 
     async def with_query_usage(self, record: QueryRecord, after_ms: int) -> tuple[QueryInfo, QueryUsage]:
         """Return description and usage from a single round of requests, with history points later than ``after_ms``."""
@@ -332,10 +334,10 @@ class QueryHolder:
 
         Unreachable hosts are informed when they return. The end goes on if the caller gives up.
         """
-        if (await self.read(query)).restart_due:
+        if (await self.read_record(query)).restart_due:
             await self._change(query, partial(restarted, uid="", reason="stopped by a user"))
         await self._stops.stop(query)
-        return await self.describe(await self.read(query))
+        return await self.describe(await self.read_record(query))
 
     async def _carry_out_stop(self, query: str) -> None:
         record = await self._conclude(query, query_states.STOPPED, "stopped by a user")
@@ -359,7 +361,7 @@ class QueryHolder:
 
     async def _conclude(self, query: str, state: QueryState, reason: str, *, lost: bool = False) -> QueryRecord:
         """Store the end with the last description and usage; a ``lost`` query begins anew if its submission allows it."""
-        record = await self.read(query)
+        record = await self.read_record(query)
         if record.state not in LIVE:
             return record
         described = await self._described(record, decisions=True)
@@ -376,7 +378,7 @@ class QueryHolder:
 
     def _forget_counts(self, query: str) -> None:
         self._incomplete.pop(query, None)
-        self._histories.end(query)
+        self._histories.end_history(query)
         self.counted.pop(query, None)
         self.reasons.forget(query)
 
@@ -408,11 +410,11 @@ class QueryHolder:
         return missed
 
 
-# -- Stops of queries, which the query holder carries out to their end, even if the node that asked for one dies meanwhile --
+# -- Stops of queries, which the query's leader carries out to their end, even if the node that asked for one dies meanwhile --
 
 
 class Stops:
-    """The stops under way at a query holder, one for each query.
+    """The stops under way at a query's leader, one for each query.
 
     ``carry_out`` ends a query and informs its hosts; it runs as one of ``tasks``. ``node`` is this node's name.
     """
@@ -452,7 +454,7 @@ class Stops:
         return SbonError("stopping", "this node is about to end", where=self._node)
 
 
-# -- History of running queries: their holder records points of each query's network usage every few seconds ----------
+# -- History of running queries: their leader records points of each query's network usage every few seconds ----------
 
 
 class UsageHistories:
@@ -465,10 +467,10 @@ class UsageHistories:
         self._kept: dict[str, TimeSeries[QueryUsagePoint]] = {}
         self._last = ""
 
-    def begin(self, query: str, *points: QueryUsagePoint) -> None:
+    def begin_history(self, query: str, *points: QueryUsagePoint) -> None:
         self._kept[query] = TimeSeries(self._context.settings.history_points, *points, complete=True)
 
-    def end(self, query: str) -> None:
+    def end_history(self, query: str) -> None:
         self._kept.pop(query, None)
 
     def points(self, query: str, after_ms: int = -1) -> list[QueryUsagePoint]:
@@ -480,7 +482,7 @@ class UsageHistories:
         settings = self._context.settings
         while True:
             await self._context.clock.sleep(settings.history_interval_s)
-            await asyncio.gather(*map(self._take, self._next(settings.history_queries)))
+            await asyncio.gather(*map(self._record_point, self._next(settings.history_queries)))
 
     def _next(self, most: int) -> list[str]:
         """Return the next queries in the order of their names."""
@@ -492,7 +494,7 @@ class UsageHistories:
         self._last = chosen[-1]
         return chosen
 
-    async def _take(self, query: str) -> None:
+    async def _record_point(self, query: str) -> None:
         point = await self._now(query)
         if point is not None and query in self._kept:
             self._kept[query].add(point)

@@ -230,7 +230,7 @@ def test_a_query_stopped_while_it_starts_is_refused_and_leaves_nothing(tmp_path:
     in_cluster(tmp_path, "abc", test)
 
 
-def test_a_holder_that_restarts_while_it_places_undoes_it(tmp_path: Path) -> None:
+def test_a_node_that_restarts_while_it_places_undoes_it(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
         submitting = cluster.call("a", submit(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer"))
