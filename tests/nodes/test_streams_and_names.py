@@ -51,7 +51,7 @@ def test_names_are_taken_everywhere(tmp_path: Path) -> None:
             with pytest.raises(SbonError) as refused:
                 await (work if code == "query-exists" else ask(cluster, "c", work))
             assert refused.value.code == code
-            assert code != "source-exists" or "--name" in refused.value.hint
+            assert code != "source-exists" or "another name" in refused.value.hint
 
     in_cluster(tmp_path, "abc", test)
 
