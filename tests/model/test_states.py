@@ -12,6 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from sbon_protocol.api.states import (
+    arrival_states,
     backup_states,
     kept_backup_states,
     move_states,
@@ -33,8 +34,9 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
     backup_states.LIFECYCLE,
     kept_backup_states.LIFECYCLE,
     move_states.LIFECYCLE,
+    arrival_states.LIFECYCLE,
 )
-WORDS = frozenset(state for one in LIFECYCLES[:-2] for state in (*one.states, *one.derived))
+WORDS = frozenset(state for one in LIFECYCLES[:-3] for state in (*one.states, *one.derived))
 WRITTEN = re.compile(rf"""["'](?:{"|".join(sorted(WORDS))})["']""")
 """Matches a file that may spell a state."""
 OTHER_LIFECYCLES = {
@@ -81,6 +83,7 @@ def test_every_state_is_reached_and_every_terminal_state_is_final(lifecycle: Lif
         (backup_states.BackupState, backup_states.LIFECYCLE.states),
         (kept_backup_states.KeptBackupState, kept_backup_states.LIFECYCLE.states),
         (move_states.MoveState, move_states.LIFECYCLE.states),
+        (arrival_states.ArrivalState, arrival_states.LIFECYCLE.states),
         (MoveStep, move_states.LIFECYCLE.states),
     ],
 )

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from sbon_protocol.api.states import (
+    arrival_states,
     backup_states,
     further_sink_states,
     kept_backup_states,
@@ -29,6 +30,7 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
     backup_states.LIFECYCLE,
     kept_backup_states.LIFECYCLE,
     move_states.LIFECYCLE,
+    arrival_states.LIFECYCLE,
 )
 
 _INTRODUCTION = """# States

@@ -6,6 +6,7 @@ have made this node the next one although the answer to it was lost.
 
 import shutil
 from collections.abc import Iterable, Iterator, Sized
+from enum import StrEnum
 from functools import partial
 
 import msgspec
@@ -23,7 +24,7 @@ from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, checkpoint_of, starting_here
-from sbon_node.hosting.moving.departures import Departures
+from sbon_node.hosting.moving.departures import Departures, present
 from sbon_node.hosting.moving.ends import Arrival, Copied, FollowerStarter, Frozen, Position, StoredArrival
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.model.frames import Frame
@@ -39,7 +40,8 @@ from sbon_protocol.api.nodes import ARRIVAL
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.query_ids import uid_of
-from sbon_protocol.api.states import move_states
+from sbon_protocol.api.states import arrival_states, move_states
+from sbon_protocol.api.states.arrival_states import ArrivalEvent, ArrivalInstruction
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.api.subscribers import BACKUP, attempt_of, component_of
 from sbon_protocol.calls import DestroyComponents
@@ -179,8 +181,10 @@ class Arrivals:
             if self._operators.get(operator) is not None:
                 self._context.store.delete("arrival", operator)
                 del self._known[operator]
-            else:
+            elif arrival.stored.is_ready:
                 self._tasks.start(_task(arrival), self._watch(arrival))
+            else:
+                self._tasks.start(_task(arrival), self._forget(arrival, ArrivalEvent.SILENT))
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -209,7 +213,7 @@ class Arrivals:
         for operator in call.components:
             arrival = self._known.get(operator)
             if arrival is not None and arrival.spec.query == call.query:
-                await self._forget(arrival)
+                await self._forget(arrival, ArrivalEvent.GIVEN_UP)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -244,11 +248,12 @@ class Arrivals:
 
     async def _replace(self, known: Arrival, caller: Caller) -> None:
         """Forget the follower of an earlier move, unless that may still be under way."""
-        is_his = known.stored.origin == caller.node
-        if not (await self._is_off(known) if known.stored.is_ready else is_his or self._silent_s(known) > self._silence_s):
+        is_his = known.stored.origin == caller.node and not known.stored.is_ready
+        event = ArrivalEvent.REPLACED if is_his else await self._seen(known)
+        if event is None:
             message = f"it moves here from {known.stored.origin} already"
             raise SbonError("move-under-way", message, where=known.spec.id, hint="try again later")
-        await self._forget(known)
+        await self._forget(known, event)
         if known.spec.id in self._known:
             raise SbonError("move-under-way", "another move begins here", where=known.spec.id, hint="try again later")
 
@@ -266,29 +271,27 @@ class Arrivals:
 
     async def _watch(self, arrival: Arrival) -> None:
         """Forget the follower once nobody moves the operator here any more."""
-        while not await self._is_off(arrival):
+        while (event := await self._seen(arrival)) is None:
             await self._context.clock.sleep(self._context.settings.retry_max_s)
-        await self._forget(arrival)
+        await self._forget(arrival, event)
 
-    async def _is_off(self, arrival: Arrival) -> bool:
-        stored = arrival.stored
+    async def _seen(self, arrival: Arrival) -> ArrivalEvent | None:
+        """Return why it is not needed any more."""
+        stored, is_silent = arrival.stored, self._context.clock.now() - arrival.heard_s > self._silence_s
         if not stored.is_ready:
-            return (arrival.target is None and arrival.failure is None) or self._silent_s(arrival) > self._silence_s
+            return ArrivalEvent.SILENT if is_silent and arrival.takes(ArrivalEvent.SILENT) else None
         call = LocateComponent(query=arrival.spec.query, component=arrival.spec.id)
         try:
             host = await self._records.ask(arrival.spec.query, stored.hosted.acceptors, call, ComponentHost)
         except SbonError as error:
-            return error.code in OVER
-        return host.node != self._context.name and host.move != stored.attempt
-
-    def _silent_s(self, arrival: Arrival) -> float:
-        return 0.0 if arrival.is_settling else self._context.clock.now() - arrival.heard_s
+            return ArrivalEvent.NOT_NAMED if error.code in OVER else None
+        return ArrivalEvent.NOT_NAMED if host.node != self._context.name and host.move != stored.attempt else None
 
     def _named(self, operator: str, attempt: str, caller: Caller) -> Arrival:
         """Return the follower of that attempt; raise its failure before it is ready, or ``move-unknown``."""
         arrival = self._known.get(operator)
         named = (attempt, caller.node)
-        if arrival is None or arrival.is_ending or (arrival.stored.attempt, arrival.stored.origin) != named:
+        if arrival is None or arrival.state in arrival_states.ENDS or (arrival.stored.attempt, arrival.stored.origin) != named:
             raise SbonError("move-unknown", f"{self._context.name} follows it in no such move", where=operator)
         arrival.heard_s = self._context.clock.now()
         failure = arrival.failure or self._starter.failure(operator)
@@ -299,7 +302,7 @@ class Arrivals:
     async def _follow(self, call: FollowOperator, caller: Caller) -> OperatorFollowed:
         arrival = self._named(call.operator, call.attempt, caller)
         progress = arrival.progress
-        if arrival.target is None or not arrival.follows:
+        if arrival.target is None or arrival.state == arrival_states.COPYING:
             has_all = 0 < progress.total_bytes <= progress.copied_bytes
             step: FollowStep = move_states.STARTING if has_all else move_states.COPYING
             return OperatorFollowed(step=step, progress=progress)
@@ -318,23 +321,25 @@ class Arrivals:
 
     async def _settle(self, call: SettleOperator, caller: Caller) -> None:
         arrival = self._named(call.operator, call.attempt, caller)
-        if arrival.target is None:
+        if arrival.target is None or not arrival.takes(ArrivalEvent.HALTED):
             raise SbonError("move-unknown", "it does not follow", where=call.operator)
         frozen = Frozen(cut=decode_record(call.cut, Cut), stream=decode_record(call.stream, StreamState))
         check_cut(arrival.spec, frozen.cut)
         check_stream(arrival.spec, frozen.stream, max_subscribers=self._context.stream_settings.max_subscribers)
-        arrival.is_settling = True
+        arrival.receive(ArrivalEvent.HALTED)
         try:
             await race(arrival.target.settle(frozen), self._starter.failed(call.operator))
             checkpoint = BatchLog(checkpoint_of(self._context, call.operator), fsync=self._context.stream_settings.fsync)
             await self._context.executor(checkpoint.sync)
+            _check_wanted(arrival)
+            ready = msgspec.structs.replace(arrival.stored, is_ready=True)
+            self._context.store.put("arrival", call.operator, ready, sync=True)
+            arrival.stored, arrival.frozen = ready, frozen
+            arrival.receive(ArrivalEvent.SETTLED)
         finally:
-            arrival.is_settling, arrival.heard_s = False, self._context.clock.now()
-        if arrival.is_ending or self._known.get(call.operator) is not arrival:
-            raise SbonError("move-unknown", "the move was given up meanwhile", where=call.operator)
-        ready = msgspec.structs.replace(arrival.stored, is_ready=True)
-        self._context.store.put("arrival", call.operator, ready, sync=True)
-        arrival.stored, arrival.frozen = ready, frozen
+            arrival.heard_s = self._context.clock.now()
+            if arrival.takes(ArrivalEvent.NOT_SETTLED):
+                arrival.receive(ArrivalEvent.NOT_SETTLED)
 
     # -- going on here ------------------------------------------------------------------------------------------------
 
@@ -352,50 +357,65 @@ class Arrivals:
             self._context.outbox.handover.take(call.operator, stream, dated)
         if call.more:
             return
-        async with arrival.going_live:
-            if self._known.get(call.operator) is arrival and not arrival.is_ending:
+        async with arrival.activation:
+            if arrival.state not in arrival_states.ENDS:
                 self._operators.ports.measures.take(call.operator, call.measures)
-                await self._go_on(arrival, stream, call.epoch)
+                if not arrival.takes(ArrivalEvent.ACTIVATED):
+                    raise SbonError("not-settled", "it has not come to rest here", where=call.operator)
+                await self._drive(arrival, stream, call.epoch)
                 await self._tasks.stop(_task(arrival))
 
-    async def _go_on(self, arrival: Arrival, stream: StreamState, epoch: int) -> None:
-        """Host the operator from now on, if its register says so."""
-        operator = arrival.spec.id
-        if not arrival.stored.is_ready:
-            raise SbonError("not-settled", "it has not come to rest here", where=operator)
-        register = await self._registers.read(arrival.spec.query, operator)
-        me = self._context.membership.expected(self._context.name)
-        if (register.host, register.instance, register.epoch) != (me.node, me.instance, epoch):
-            raise SbonError("not-owner", f"{operator} belongs to {register.host}", where=operator)
-        failure = arrival.failure or self._starter.failure(operator)
-        if failure is not None and not arrival.is_live:  # It is started anew from its checkpoint, as after a restart.
-            await self._engine.destroy(operator)
-            await self._operators.ports.disconnect(operator)
-            arrival.target = arrival.failure = None
-        runs = arrival.target is not None
-        if not arrival.is_live:
-            await self._go_live(arrival, stream, epoch)
-        spec = msgspec.structs.replace(self._operators.ports.present(arrival.spec), epoch=epoch)
-        await self._operators.adopt(msgspec.structs.replace(arrival.stored.hosted, spec=spec), register, runs=runs)
-        self._context.store.delete("arrival", operator)
-        self._known.pop(operator, None)
-        log.info("operator-moved", operator=operator, origin=arrival.stored.origin, epoch=epoch, last=stream.tail.last)
+    async def _drive(self, arrival: Arrival, stream: StreamState, epoch: int) -> None:
+        """Host the operator from now on, if its register says so: carry out instructions until there are none."""
+        outcome: ArrivalEvent | None = ArrivalEvent.ACTIVATED
+        while outcome is not None:
+            instructions, outcome = arrival.receive(outcome), None
+            for instruction in instructions:
+                outcome = await self._carry_out(instruction, arrival, stream, epoch)
+                _check_wanted(arrival)
 
-    async def _go_live(self, arrival: Arrival, stream: StreamState, epoch: int) -> None:
-        """Adopt the stream; after a restart as of the checkpoint, which has come to rest before."""
-        operator, outbox = arrival.spec.id, self._context.outbox
-        if arrival.target is not None and arrival.frozen is not None:
-            await arrival.target.go_live(arrival.frozen, stream, epoch)
-        elif operator not in outbox.streams():
-            checkpoint = BatchLog(checkpoint_of(self._context, operator))
-            commits = checkpoint.commits()
-            if not commits:
-                hint = "restore the node's data directory, or stop the query"
-                raise SbonError("checkpoint-mismatch", "the copied checkpoint has no batch any more", where=operator, hint=hint)
-            batch = commits[-1]
-            offsets = checkpoint.read_offsets(batch)
-            outbox.handover.adopt(operator, stream, batch=batch, offsets=offsets, epoch=epoch)
-        arrival.is_live = True
+    async def _carry_out(self, instruction: StrEnum, arrival: Arrival, stream: StreamState, epoch: int) -> ArrivalEvent | None:
+        operator = arrival.spec.id
+        match instruction:
+            case ArrivalInstruction.READ_REGISTER:
+                register = arrival.register = await self._registers.read(arrival.spec.query, operator)
+                me = self._context.membership.expected(self._context.name)
+                if (register.host, register.instance, register.epoch) != (me.node, me.instance, epoch):
+                    raise SbonError("not-owner", f"{operator} belongs to {register.host}", where=operator)
+                failure = arrival.failure or self._starter.failure(operator)
+                runs = arrival.target is not None and failure is None
+                return ArrivalEvent.NAMED if runs else ArrivalEvent.NAMED_STOPPED
+            case ArrivalInstruction.GO_LIVE:
+                await present(arrival.target).go_live(present(arrival.frozen), stream, epoch)
+                return ArrivalEvent.ADOPTED
+            case ArrivalInstruction.RECOVER:
+                await self._engine.destroy(operator)
+                await self._operators.ports.disconnect(operator)
+                arrival.target = arrival.failure = None
+                _check_wanted(arrival)
+                self._adopt(operator, stream, epoch)
+                return ArrivalEvent.ADOPTED
+            case ArrivalInstruction.HOST:
+                spec = msgspec.structs.replace(self._operators.ports.present(arrival.spec), epoch=epoch)
+                hosted, runs = msgspec.structs.replace(arrival.stored.hosted, spec=spec), arrival.target is not None
+                await self._operators.adopt(hosted, present(arrival.register), runs=runs)
+                self._context.store.delete("arrival", operator)
+                self._known.pop(operator, None)
+                log.info("operator-moved", operator=operator, origin=arrival.stored.origin, epoch=epoch, last=stream.tail.last)
+                return ArrivalEvent.HOSTED
+        return None
+
+    def _adopt(self, operator: str, stream: StreamState, epoch: int) -> None:
+        """Adopt the stream as of the checkpoint, which has come to rest before."""
+        if operator in self._context.outbox.streams():
+            return
+        checkpoint = BatchLog(checkpoint_of(self._context, operator))
+        commits = checkpoint.commits()
+        if not commits:
+            hint = "restore the node's data directory, or stop the query"
+            raise SbonError("checkpoint-mismatch", "the copied checkpoint has no batch any more", where=operator, hint=hint)
+        batch, adopt = commits[-1], self._context.outbox.handover.adopt
+        adopt(operator, stream, batch=batch, offsets=checkpoint.read_offsets(batch), epoch=epoch)
 
     # -- giving up ----------------------------------------------------------------------------------------------------
 
@@ -408,13 +428,11 @@ class Arrivals:
         for stream, subscriber in subscriptions_of(outbox, call.operator, call.attempt):
             outbox.unsubscribe(stream, subscriber)
         if self._has_begun(call.operator, call.attempt, caller):
-            await self._forget(self._known[call.operator])
+            await self._forget(self._known[call.operator], ArrivalEvent.GIVEN_UP)
 
-    async def _forget(self, arrival: Arrival) -> None:
+    async def _forget(self, arrival: Arrival, event: ArrivalEvent) -> None:
         """Delete the follower with all it has here; that goes on if the caller leaves."""
-        operator = arrival.spec.id
-        if self._known.get(operator) is arrival:
-            arrival.is_ending = True
+        if self._known.get(arrival.spec.id) is arrival and ArrivalInstruction.DELETE in arrival.receive(event):
             self._tasks.start(f"forget {_task(arrival)}", self._delete(arrival))
             await arrival.ended.wait()
 
@@ -427,7 +445,7 @@ class Arrivals:
 
     async def _try_to_delete(self, arrival: Arrival) -> None:
         context, operator = self._context, arrival.spec.id
-        if arrival.is_live and operator in context.outbox.streams():
+        if operator in context.outbox.streams():
             context.outbox.drop_stream(operator)
         context.outbox.handover.discard(operator)
         await self._tasks.stop(_task(arrival))
@@ -436,6 +454,12 @@ class Arrivals:
         await self._starter.delete(operator)
         context.store.delete("arrival", operator)
         self._known.pop(operator, None)
+        arrival.receive(ArrivalEvent.DELETED)
+
+
+def _check_wanted(arrival: Arrival) -> None:
+    if arrival.state in arrival_states.ENDS:
+        raise SbonError("move-unknown", "the move was given up meanwhile", where=arrival.spec.id)
 
 
 def _task(arrival: Arrival) -> str:

@@ -132,7 +132,7 @@ class Departure:
         return LIFECYCLE.chosen(self.state.step, event, self.how) is not None
 
 
-def _present(one: T | None) -> T:
+def present(one: T | None) -> T:
     """Return what an earlier instruction of the move has left."""
     if one is None:
         raise BrokenInvariantError("the instructions of a move are out of order")
@@ -243,7 +243,7 @@ class MoveDriver:
 
     async def _prepare(self, departure: Departure) -> Literal[MoveEvent.PREPARED]:
         context, spec, lease, ports = self._context, departure.hosted.spec, departure.lease, self._operators.ports
-        prepared = await _present(departure.origin).prepare()
+        prepared = await present(departure.origin).prepare()
         receiver = context.membership.expected(lease.target)
         self._sender.offer(lease.attempt, spec.id, receiver, prepared.folder, prepared.manifest.files)
         await self._call_target(
@@ -283,7 +283,7 @@ class MoveDriver:
     # -- until both rest at the same position -------------------------------------------------------------------------
 
     async def _pursue(self, departure: Departure) -> Literal[MoveEvent.BEHIND, MoveEvent.LEVEL]:
-        followed = await self._ask_follower(departure, _present(departure.origin).position())
+        followed = await self._ask_follower(departure, present(departure.origin).position())
         departure.note(followed.progress)
         if followed.level:
             return MoveEvent.LEVEL
@@ -296,13 +296,13 @@ class MoveDriver:
     async def _halt(self, departure: Departure) -> None:
         departure.frozen_s = self._context.clock.now()
         self._context.failpoint("freeze")
-        departure.halted = _present(departure.origin).halt()
+        departure.halted = present(departure.origin).halt()
 
     async def _repeat_last(self, departure: Departure) -> None:
         await self._ask_follower(departure, departure.halted, halts=True)
 
     async def _rest(self, departure: Departure) -> Literal[MoveEvent.STOPPED]:
-        departure.frozen = await _present(departure.origin).freeze()
+        departure.frozen = await present(departure.origin).freeze()
         self._context.failpoint("freeze")
         return MoveEvent.STOPPED
 
@@ -310,7 +310,7 @@ class MoveDriver:
         self._context.store.put("departure", departure.hosted.spec.id, StoredDeparture(lease=departure.lease), sync=True)
 
     async def _settle(self, departure: Departure) -> Literal[MoveEvent.SETTLED]:
-        spec, lease, frozen = departure.hosted.spec, departure.lease, _present(departure.frozen)
+        spec, lease, frozen = departure.hosted.spec, departure.lease, present(departure.frozen)
         call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
         await self._call_target(departure, call, timeout_s=self._settings.settle_s)
         if self._context.membership.expected(lease.target).instance != lease.instance:
@@ -342,7 +342,7 @@ class MoveDriver:
     # -- after the commit ---------------------------------------------------------------------------------------------
 
     async def _announce(self, departure: Departure) -> None:
-        spec, last = departure.hosted.spec, _present(departure.frozen).stream.tail.last
+        spec, last = departure.hosted.spec, present(departure.frozen).stream.tail.last
         log.info("operator-moves", operator=spec.id, target=departure.lease.target, epoch=spec.epoch + 1, last=last)
         self._publish(departure, move_states.MOVED)
 

@@ -14,6 +14,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -34,12 +35,15 @@ from sbon_node.engine.moving import SETTLE_POLL_S
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.components import HostedOperator, checkpoint_of, copy_to, spill_of
 from sbon_node.hosting.operators.ports import OperatorPorts
+from sbon_node.model.records import OperatorRegister
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import Following, NodePort
 from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.states import arrival_states
+from sbon_protocol.api.states.arrival_states import LIFECYCLE, ArrivalEvent, ArrivalState
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 log = structlog.get_logger()
@@ -366,16 +370,28 @@ class Arrival:
 
     def __init__(self, stored: StoredArrival, now_s: float) -> None:
         self.stored, self.heard_s = stored, now_s
+        self.state: ArrivalState = arrival_states.READY if stored.is_ready else LIFECYCLE.initial
         self.target: Target | None = None
-        self.follows = self.is_live = self.is_settling = self.is_ending = False
         self.progress = MoveProgress()
         self.failure: SbonError | None = None
         self.frozen: Frozen | None = None
-        self.going_live, self.ended = asyncio.Lock(), asyncio.Event()
+        self.register: OperatorRegister | None = None
+        """The register as it was read last."""
+        self.activation, self.ended = asyncio.Lock(), asyncio.Event()
 
     @property
     def spec(self) -> OperatorSpec:
         return self.stored.hosted.spec
+
+    def takes(self, event: ArrivalEvent) -> bool:
+        """Return whether the event may happen now."""
+        return LIFECYCLE.chosen(self.state, event) is not None
+
+    def receive(self, event: ArrivalEvent) -> tuple[StrEnum, ...]:
+        """Go to the state that the event chooses; return the next instructions."""
+        row = LIFECYCLE.on(self.state, event, self.spec.id)
+        self.state = row.after
+        return row.instructions
 
 
 def copy_source(context: Context, operator: str, attempt: str, host: str) -> CopySource:
@@ -415,7 +431,7 @@ class FollowerStarter:
             following = Following(stored.attempt, base.tail)
             target = arrival.target = await self.connect(stored.hosted, base.lineages, following)
             await target.follow(copied / "checkpoint", Manifest(batch=base.batch, cut=base.cut, files=files))
-            arrival.follows = True
+            arrival.receive(ArrivalEvent.STARTED)
         finally:
             await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
 
