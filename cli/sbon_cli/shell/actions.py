@@ -13,6 +13,7 @@ DROP STREAM [IF EXISTS] name, DROP VIEW [IF EXISTS] name
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -390,25 +391,7 @@ def _checked(fields: dict[str, Any], kind: type[D], positions: Positions) -> D:
 
 # -- All statements ---------------------------------------------------------------------------------------------------
 
-HELP = """\
-SELECT ...;                        runs a query: its rows as they arrive; Ctrl-C stops it
-EXPLAIN SELECT ...;                its plan: what would run where, what would flow
-EXPLAIN PLACEMENT SELECT ...;      why its operators would go there, and what else there is
-EXPLAIN [PLACEMENT] QUERY name;    the same of a query that runs
-SHOW STREAMS | QUERIES | MEMBERS;  what there is
-SHOW STREAM name; SHOW QUERY name; one of them: columns and sources; plan, operators and how far it is
-DESCRIBE stream;                   as SHOW STREAM
-CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text'];
-CREATE STREAM name AS SELECT ...;  runs a query whose result is a stream
-CREATE VIEW name AS SELECT ...;    gives a query a name, to be read as a stream; CREATE OR REPLACE VIEW
-ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)];
-DETACH name FROM stream;           takes a source away; DETACH FROM stream [AT node]; the one at a node
-DROP STREAM name; DROP VIEW name;  a stream with its sources and what they keep; a view; IF [NOT] EXISTS before a name
-USAGE query;                       what it has cost the network
-STOP query;                        ends it
-\\help, \\quit                       this; out, as Ctrl-D
-
-A statement may take several lines; a semicolon ends it. Tab completes; the arrows bring back what was typed before."""
+HELP = (Path(__file__).parent / "help.txt").read_text(encoding="utf-8").rstrip()
 
 
 class ShowQuery(NamedTuple):

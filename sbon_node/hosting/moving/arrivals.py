@@ -445,7 +445,7 @@ class Arrivals:
 
     async def _try_to_delete(self, arrival: Arrival) -> None:
         context, operator = self._context, arrival.spec.id
-        if operator in context.outbox.streams():
+        if arrival.has_stream and operator in context.outbox.streams():
             context.outbox.drop_stream(operator)
         context.outbox.handover.discard(operator)
         await self._tasks.stop(_task(arrival))

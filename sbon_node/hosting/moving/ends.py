@@ -371,6 +371,8 @@ class Arrival:
     def __init__(self, stored: StoredArrival, now_s: float) -> None:
         self.stored, self.heard_s = stored, now_s
         self.state: ArrivalState = arrival_states.READY if stored.is_ready else LIFECYCLE.initial
+        self.has_stream = False
+        """Whether the operator's stream here is this follower's."""
         self.target: Target | None = None
         self.progress = MoveProgress()
         self.failure: SbonError | None = None
@@ -390,7 +392,7 @@ class Arrival:
     def receive(self, event: ArrivalEvent) -> tuple[StrEnum, ...]:
         """Go to the state that the event chooses; return the next instructions."""
         row = LIFECYCLE.on(self.state, event, self.spec.id)
-        self.state = row.after
+        self.state, self.has_stream = row.after, self.has_stream or row.after == arrival_states.LIVE
         return row.instructions
 
 
