@@ -55,7 +55,7 @@ class _Attempt(NamedTuple):
     """The query in place of which this one begins anew."""
     silent: frozenset[str]
     found: asyncio.Future[State | None] | None
-    """What the members know of the name, if a user has chosen it."""
+    """Knowledge of the members about the name, if a user has chosen it."""
     times: StepTimes
 
     @property

@@ -22,7 +22,7 @@ OVER: Final = "over"
 
 
 class ArrivalEvent(StrEnum):
-    """What has happened to a follower, as its node sees it."""
+    """Events of a follower, as its node sees them."""
 
     STARTED = "it reads its inputs"
     HALTED = "its host rests, and asks it to rest at the same position"
@@ -41,7 +41,7 @@ class ArrivalEvent(StrEnum):
 
 
 class ArrivalInstruction(StrEnum):
-    """What the target does next."""
+    """Steps that the target carries out."""
 
     READ_REGISTER = "read whether the register names this node; fail if not"
     GO_LIVE = "adopt the stream, and publish from where it rests"

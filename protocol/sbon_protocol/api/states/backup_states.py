@@ -22,7 +22,7 @@ BEHIND: Final = "behind"
 
 
 class BackupEvent(StrEnum):
-    """What has happened to a backup, as its host sees it."""
+    """Events of a backup, as its host sees them."""
 
     DUE = "something is to be stored"
     UNHEARD = "something is to be stored, and the backup has not answered yet, or not since it was out of reach"
@@ -40,7 +40,7 @@ class BackupEvent(StrEnum):
 
 
 class BackupInstruction(StrEnum):
-    """What the host does next."""
+    """Steps that the host carries out."""
 
     READ_REGISTER = "read who is the host, and which node is its backup"
     CHOOSE = "ask one node after another, those of other zones and the nearest first"

@@ -24,7 +24,7 @@ OF_SOURCE: Final = "source"
 
 
 class KeptBackupEvent(StrEnum):
-    """What has happened to a backup, as its keeper sees it."""
+    """Events of a backup, as its keeper sees them."""
 
     ASKED = "its host asks what is stored"
     FED = "its host sends frames"
@@ -42,7 +42,7 @@ class KeptBackupEvent(StrEnum):
 
 
 class KeptBackupInstruction(StrEnum):
-    """What the keeper does next."""
+    """Steps that the keeper carries out."""
 
     LOOK = "read the register, beside all else"
     NOTE_HOST = "take what the new host sends"

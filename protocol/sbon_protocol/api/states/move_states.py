@@ -33,7 +33,7 @@ STOP: Final = "stop"
 
 
 class MoveEvent(StrEnum):
-    """What has happened to a move."""
+    """Events of a move."""
 
     BEGUN = "the host is asked to move the operator"
     RESUMED = "the host has restarted, and the register names the target"
@@ -58,7 +58,7 @@ class MoveEvent(StrEnum):
 
 
 class MoveInstruction(StrEnum):
-    """What the origin does next."""
+    """Steps that the origin carries out."""
 
     REGISTER = "enter the move in the operator's register"
     ASK_TARGET = "ask the target for capacity, and to start its engine"
