@@ -90,7 +90,7 @@ def test_levels_are_each_listener_s_own() -> None:
     bus = Bus("a", lambda: 0)
     assert bus.least_level > 50
     told: list[int] = []
-    bus.on_listeners = lambda: told.append(bus.least_level)
+    bus.watch_listeners(lambda: told.append(bus.least_level))
     fine = bus.listen(["logs"], level="debug", limit=9, wake=lambda: None)
     coarse = bus.listen(["logs"], level="warning", limit=9, wake=lambda: None)
     for level in ("debug", "info", "warning", "error", "critical"):

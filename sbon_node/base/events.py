@@ -159,8 +159,11 @@ class Bus:
         self._node, self._wall_ms = node, wall_ms
         self._kept: deque[tuple[Kind, NodeEvent]] = deque(maxlen=keep)
         self._listeners: tuple[Listener, ...] = ()
-        self.on_listeners: Callable[[], None] = lambda: None
-        """Called whenever a listener begins or stops to listen."""
+        self._on_listeners: Callable[[], None] = lambda: None
+
+    def watch_listeners(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever a listener begins or stops to listen; one caller at a time."""
+        self._on_listeners = changed
 
     def wanted(self, kind: Kind) -> bool:
         return any(kind in listener.kinds for listener in self._listeners)
@@ -201,9 +204,9 @@ class Bus:
         kept = [event for kind, event in self._kept if kind in listener.kinds]
         for event in kept[-min(past, limit - 1) :] if past and limit > 1 else ():
             listener.offer(event)
-        self.on_listeners()
+        self._on_listeners()
         return listener
 
     def forget(self, listener: Listener) -> None:
         self._listeners = tuple(other for other in self._listeners if other is not listener)
-        self.on_listeners()
+        self._on_listeners()

@@ -17,6 +17,7 @@ from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.registry import open_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
+from sbon_node.streams.outbox.signals import Signal
 from tests.connectors.sent_streams import ARROW, SENT, FakeLink
 
 FORMATS = ["out.csv", "out.ndjson", "out.parquet"]
@@ -55,8 +56,9 @@ class World:
             sink = await open_sink("file", self.options, context(fresh=self.fresh, failpoint=failpoint))
             self.fresh = False
             done = sink.positions()
-            links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0)) for n, s in SENT.items()]
-            runner = SinkRunner("q", sink, links, Clock())
+            news = Signal()
+            links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0), news) for n, s in SENT.items()]
+            runner = SinkRunner("q", sink, links, news, Clock())
             try:
                 await runner.run()
             finally:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from sbon_node.connectors.formats import frames
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.inbox import Inbox
+from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.errors import SbonError
 
 ARROW = pa.schema([("stream", pa.string()), ("n", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64())])
@@ -33,10 +34,10 @@ def stream_of(name: str, count: int) -> list[Frame]:
 class FakeLink:
     """A link whose stream is all here: frames come one every ``pause_s``, as far as the credit goes."""
 
-    def __init__(self, sent: list[Frame], acknowledged: dict[str, int], pause_s: float, start_after: int) -> None:
+    def __init__(self, sent: list[Frame], acknowledged: dict[str, int], pause_s: float, start_after: int, news: Signal) -> None:
         self.stream = sent[0].stream
         self.sent, self.pause_s, self.acknowledged = sent, pause_s, acknowledged
-        self.inbox = Inbox(self.stream, capacity_bytes=2**20, released=start_after)
+        self.inbox = Inbox(self.stream, capacity_bytes=2**20, released=start_after, news=news)
         self.task: asyncio.Task[None] | None = None
         self.failure: SbonError | None = None
         assert acknowledged.get(self.stream, 0) <= start_after

@@ -14,6 +14,7 @@ from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.registry import open_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.model.frames import Frame
+from sbon_node.streams.outbox.signals import Signal
 from tests.connectors.sent_streams import ARROW, SENT, FakeLink
 
 QUICK = ConnectorSettings(retry_s=0.1, retry_max_s=0.2, endpoints=("*", "127.0.0.0/8"))
@@ -62,8 +63,9 @@ class Sinking:
         sink = await open_sink(self.kind, self.options, self.context(fresh=self.fresh))
         self.fresh = False
         done = sink.positions()
-        links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0)) for n, s in self.sent.items()]
-        self.runner = SinkRunner("q", sink, links, Clock(), self.settings)
+        news = Signal()
+        links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0), news) for n, s in self.sent.items()]
+        self.runner = SinkRunner("q", sink, links, news, Clock(), self.settings)
         return self.runner
 
     async def run(self) -> SinkRunner:

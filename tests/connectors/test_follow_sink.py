@@ -11,6 +11,7 @@ import pytest
 from sbon_lab.simulation.loop import run
 from sbon_node.base.clock import Clock
 from sbon_node.connectors.sinks.follow import FollowSink
+from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.errors import SbonError
 from tests.connectors.sent_streams import EXPECTED, SENT, FakeLink
@@ -20,8 +21,9 @@ def following(test: Callable[[FollowSink, list[FakeLink], asyncio.Task[None]], A
     acknowledged: dict[str, int] = {}
 
     async def main() -> None:
-        links: list[Any] = [FakeLink(s, acknowledged, pause_s, 0) for s in SENT.values()]
-        sink = FollowSink("q", links, Clock())
+        news = Signal()
+        links: list[Any] = [FakeLink(s, acknowledged, pause_s, 0, news) for s in SENT.values()]
+        sink = FollowSink("q", links, news, Clock())
         task = asyncio.get_running_loop().create_task(sink.run())
         try:
             await test(sink, links, task)

@@ -19,6 +19,7 @@ from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import open_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.model.frames import MAX_FRAME_BYTES, Frame
+from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.payload import LARGE_BYTES, MAX_UNPACKED_BYTES
 from sbon_protocol.api.delivery import Rows
 from tests.connectors.sent_streams import FakeLink
@@ -171,8 +172,9 @@ def test_a_sink_unpacks_large_frames_in_a_thread_and_small_ones_at_once(tmp_path
         watched = Watched()
         world = Sinking(tmp_path, "file", {"path": str(tmp_path / "out.parquet")}, schema=LARGE.schema)
         sink = await open_sink("file", world.options, world.context(fresh=True))
-        links: list[Any] = [FakeLink(_frames(SMALL, LARGE, SMALL), {}, 0.0, 0)]
-        runner = SinkRunner("q", sink, links, Clock(), executor=watched)
+        news = Signal()
+        links: list[Any] = [FakeLink(_frames(SMALL, LARGE, SMALL), {}, 0.0, 0, news)]
+        runner = SinkRunner("q", sink, links, news, Clock(), executor=watched)
         await runner.run()
         await runner.close()
         assert runner.rows == 2 * SMALL.num_rows + LARGE.num_rows
@@ -185,8 +187,9 @@ def test_a_follower_is_given_large_frames_that_were_read_in_a_thread() -> None:
     async def main() -> None:
         watched = Watched()
         small = columns(2, 100)
-        links: list[Any] = [FakeLink(_frames(small, LARGE), {}, 0.0, 0)]
-        sink = FollowSink("q", links, Clock(), executor=watched)
+        news = Signal()
+        links: list[Any] = [FakeLink(_frames(small, LARGE), {}, 0.0, 0, news)]
+        sink = FollowSink("q", links, news, Clock(), executor=watched)
         running = asyncio.create_task(sink.run())
         counts = []
         async for event in sink.follow({}):

@@ -27,10 +27,6 @@ from sbon_protocol.errors import SbonError
 MAX_SHOWN_DECISIONS = 16
 """Most decisions in a description of an operator."""
 
-HELD_BACK = "held back: its subscribers have not received what there is"
-
-AHEAD = "ahead of its other inputs"
-"""Like ``HELD_BACK``, why an operator takes no batch of its available input; the names of inputs precede it."""
 ENGINE_STARTS = "its node's engine is starting"
 
 Begin = Literal["earliest", "now"]
@@ -189,6 +185,8 @@ class OperatorInfo(Shown, frozen=True, kw_only=True):
     state: str
     """A state of :mod:`.states.operator_states`: as its host reports it, or as another node derives it."""
     reason: str = ""
+    held_back: bool = False
+    """Whether it takes no batch of its available input, for the ``reason`` given."""
     epoch: Counted = 0
     """Number of its owner, which grows with each move and restart; 0 if unknown."""
     durability: Durability = LOCAL

@@ -41,7 +41,7 @@ class LogTap:
     def listen_to(self, bus: Bus) -> None:
         """Send log lines to ``bus`` from now on; call it in the bus's running loop."""
         self._bus, self._loop, self._thread = bus, asyncio.get_running_loop(), threading.get_ident()
-        bus.on_listeners = lambda: let_through(bus.least_level)
+        bus.watch_listeners(lambda: let_through(bus.least_level))
 
     def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         self.copy(logger, method, event)

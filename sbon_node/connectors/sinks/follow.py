@@ -116,6 +116,7 @@ class FollowSink:
         self,
         query: str,
         links: Sequence[Link],
+        news: Signal,
         clock: Clock,
         ended: Iterable[str] = (),
         rows: int = 0,
@@ -124,9 +125,7 @@ class FollowSink:
         self.query, self.rows = query, rows
         self._links = {link.stream: link for link in links}
         self._clock, self._executor = clock, executor
-        self._news = Signal()
-        for link in links:
-            link.inbox.news = self._news
+        self._news = news
         self._last: dict[str, int] = dict.fromkeys(ended, 0)
         self._turn = Turn(query, clock)
         self._newest = NewestRows()

@@ -38,6 +38,7 @@ class SinkRunner:
         query: str,
         sink: Sink,
         links: Sequence[Link],
+        news: Signal,
         clock: Clock,
         settings: ConnectorSettings | None = None,
         executor: Executor = in_thread,
@@ -49,9 +50,7 @@ class SinkRunner:
         self.retries = 0
         self._sink, self._links, self._clock = sink, tuple(links), clock
         self._settings, self._executor = settings or ConnectorSettings(), executor
-        self._news = Signal()
-        for link in self._links:
-            link.inbox.news = self._news
+        self._news = news
         self.newest = NewestRows()
         self._taken = {link.stream: link.inbox.released for link in self._links} | sink.positions()
         self._ended = {*sink.ended, *ended}

@@ -39,7 +39,7 @@ from sbon_node.streams.watermark import shown_watermark
 from sbon_protocol.api.durability import LOCAL, BackupInfo
 from sbon_protocol.api.nodes import CapacityUse, NodeCapacity
 from sbon_protocol.api.operators import Needs, OperatorSpec, OperatorStats
-from sbon_protocol.api.queries import AHEAD, ENGINE_STARTS, HELD_BACK, OperatorInfo
+from sbon_protocol.api.queries import ENGINE_STARTS, OperatorInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.api.states.backup_states import MISSING
@@ -491,17 +491,19 @@ def operator_info(
     """Return the description of an operator in that state."""
     operator, outbox = hosted.spec.id, context.outbox
     watermark_ms, ended = _promised(outbox, operator)
-    port, letters = ports.open.get(operator), ports.letters.get(operator)
+    port, letters, held_back = ports.open.get(operator), ports.letters.get(operator), False
     if state == operator_states.STARTING:
         reason = reason or (ENGINE_STARTS if engine.status == "starting" else "")
-    elif port is not None:
-        reason = reason or _held_back(outbox, port)
+    elif port is not None and not reason:
+        reason = _held_back(outbox, port)
+        held_back = reason != ""
     return OperatorInfo(
         id=operator,
         node=context.name,
         fragment=hosted.spec.fragment,
         state=state,
         reason=reason,
+        held_back=held_back,
         epoch=hosted.spec.epoch,
         durability=hosted.spec.durability,
         backup=ports.backups.info(operator) or (BackupInfo(state=MISSING) if hosted.spec.durability != LOCAL else None),
@@ -525,8 +527,8 @@ def _since_it_began(stats: OperatorStats, port: NodePort) -> OperatorStats:
 def _held_back(outbox: Outbox, port: NodePort) -> str:
     """Return why a healthy operator takes no batch of its available input."""
     if port.operator in outbox.streams() and outbox.pressure(port.operator):
-        return HELD_BACK
-    return f"{', '.join(port.held)} {AHEAD}" if port.held else ""
+        return "held back: its subscribers have not received what there is"
+    return f"{', '.join(port.held)} ahead of its other inputs" if port.held else ""
 
 
 def _promised(outbox: Outbox, operator: str) -> tuple[int | None, bool]:

@@ -28,6 +28,7 @@ from sbon_node.ownership.operators import OperatorRegisters, hosted_by
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.measures.delays import Delays
 from sbon_node.streams.outbox.retention import Begin
+from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.api.delivery import Sample, SinkDelay, SinkReport
 from sbon_protocol.api.query_ids import is_further_sink, is_sink, uid_of
@@ -197,12 +198,12 @@ class OpenSinks:
 
     async def open(self, hosted: HostedSink, is_current: Callable[[HostedSink], bool], *, fresh: bool) -> Work:
         """Open the sink; raise ``query-over`` if it was destroyed while its file was created."""
-        context, order = self._context, hosted.order
+        context, order, news = self._context, hosted.order, Signal()
         self._waiting.pop(order.component, None)
         ended = hosted.beginning.ended if hosted.beginning is not None else ()
         if order.spec.kind == FOLLOW:
-            links = self._links(hosted, hosted.after(hosted.done))
-            sink = FollowSink(order.query, links, context.clock, (*hosted.ended, *ended), hosted.rows, context.computing)
+            links = self._links(hosted, hosted.after(hosted.done), news)
+            sink = FollowSink(order.query, links, news, context.clock, (*hosted.ended, *ended), hosted.rows, context.computing)
             self.followed[order.component] = sink
             return sink.run
         acknowledged = await fenced(context, self._records, hosted) if hosted.taken_over else None
@@ -211,8 +212,8 @@ class OpenSinks:
         if not is_current(hosted):
             await opened.close()
             raise SbonError("query-over", "it ended while its sink was opened", where=order.component)
-        links = self._links(hosted, hosted.after(opened.positions()))
-        runner = SinkRunner(order.query, opened, links, context.clock, self._settings, context.computing, ended)
+        links = self._links(hosted, hosted.after(opened.positions()), news)
+        runner = SinkRunner(order.query, opened, links, news, context.clock, self._settings, context.computing, ended)
         self.runners[order.component] = runner
         return runner.run
 
@@ -286,11 +287,11 @@ class OpenSinks:
 
     # -- the links by which sinks read their streams ------------------------------------------------------------------
 
-    def _links(self, hosted: HostedSink, done: Mapping[str, int]) -> list[Link]:
+    def _links(self, hosted: HostedSink, done: Mapping[str, int], news: Signal) -> list[Link]:
         """Return a link for each of the sink's streams, which begins after the frame that is ``done``."""
-        return [self._link(hosted, stream, node, done.get(stream, 0)) for stream, node in hosted.order.inputs]
+        return [self._link(hosted, stream, node, done.get(stream, 0), news) for stream, node in hosted.order.inputs]
 
-    def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
+    def _link(self, hosted: HostedSink, stream: str, node: str, done: int, news: Signal) -> Link:
         context, order = self._context, hosted.order
         host = StreamHost(context, self._records, order.query, stream, node, hosted.acceptors)
         delays = self._delays.setdefault(order.component, SinkDelays(context))
@@ -307,6 +308,7 @@ class OpenSinks:
             settings=context.stream_settings,
             rng=context.rng,
             start_after=done,
+            news=news,
             lineage=self._lineages.of(order.component, stream),
             learn=partial(self._lineages.learn, order.component, stream),
             reader_epoch=order.epoch,

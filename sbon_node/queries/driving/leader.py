@@ -37,7 +37,7 @@ from sbon_node.queries.driving.record_steps import (
     withdrawn,
 )
 from sbon_protocol.api.placement import Placement
-from sbon_protocol.api.queries import AHEAD, HELD_BACK, QueryInfo
+from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.api.states import query_states
 from sbon_protocol.api.states.lifecycle import LOST
 from sbon_protocol.api.states.query_states import LIVE, QueryState
@@ -545,7 +545,6 @@ def _point(info: QueryInfo, at_ms: int, byte_ms: float, baseline_byte_ms: float)
     """Return the sums, and the query's progress by the same description."""
     first = {source.source.id for source in info.sources}
     stats = [operator.stats for operator in info.operators if operator.stats is not None]
-    waiting = [operator for operator in info.operators if HELD_BACK in operator.reason or operator.reason.endswith(AHEAD)]
     return QueryUsagePoint(
         at_ms=at_ms,
         byte_ms=byte_ms,
@@ -554,7 +553,7 @@ def _point(info: QueryInfo, at_ms: int, byte_ms: float, baseline_byte_ms: float)
         rows_out=info.rows,
         lag_ms=slowest_lag_ms(info.sources, info.operators),
         batch_ms=max((operator_stats.batch_ms for operator_stats in stats if operator_stats.batches), default=None),
-        held_back=len(waiting),
+        held_back=sum(operator.held_back for operator in info.operators),
     )
 
 

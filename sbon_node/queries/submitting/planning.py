@@ -87,13 +87,17 @@ class Planning:
         return (await self.propose(spec, query, times, without=without)).without_alternatives()
 
     async def reads(self, sql: str, name: str) -> bool:
-        """Return whether the text of a view reads the stream or view of that name."""
-        request = PlanRequest(text=sql, catalog=self._streams(without=name), query="q")
+        """Return whether the text of a view reads the stream or view of that name: whether it is refused otherwise without it."""
+        return await self._refusal(sql, without=name) != await self._refusal(sql, without="")
+
+    async def _refusal(self, sql: str, *, without: str) -> tuple[str, str, str] | None:
+        """Return code, message and place of the error by which the text cannot be planned; None if it can."""
+        request = PlanRequest(text=sql, catalog=self._streams(without=without), query="q")
         try:
             await self._context.planner.plan(request, _unanalysed, nothing_measured)
         except SbonError as error:
-            return error.code == "unknown-stream" and repr(name.lower()) in error.message.lower()
-        return False
+            return error.code, error.message, error.where
+        return None
 
     def _streams(self, *, without: str) -> dict[str, CatalogEntry]:
         return {name: entry for name, entry in self._catalogue.entries.items() if name != without}

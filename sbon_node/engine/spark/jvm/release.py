@@ -49,26 +49,26 @@ class Sessions:
 class Batches:
     """A ``foreachBatch`` function that can be removed from Spark again, with all that it references."""
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, take: Callable[[DataFrame, int], None]) -> None:
         self._gateway: Any = session.sparkContext._gateway
         self._connection: Any = None
         self._error: Exception | None = None
-        self.take: Callable[[DataFrame, int], None] | None = None
+        self._take: Callable[[DataFrame, int], None] | None = take
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         if self._connection is None:
             # The JVM's thread of a query has its own connection to Python, with a thread at this end.
             self._connection = self._callbacks().getPerThreadConnection()
-        assert self.take is not None
+        assert self._take is not None
         try:
-            self.take(batch, number)
+            self._take(batch, number)
         except Exception as error:
             self._error = error
             raise
 
     def release(self) -> None:
         """Release the function; call after the query has ended."""
-        self.take = None
+        self._take = None
         if self._error is not None:
             traceback.clear_frames(self._error.__traceback__)  # Spark keeps the error, and that the batch
             self._error = None

@@ -56,7 +56,7 @@ class Operator:
         self._query: StreamingQuery | None = None
         self._output: Output | None = None
         self._skipped: SkippedReader | None = None
-        self._batches = Batches(session)
+        self._batches: Batches | None = None
         try:
             guard.check(session, spec.fragment, len(spec.views()))
             for name, setting in settings_of(spec.state_provider, settings.rocksdb_mb).items():
@@ -73,7 +73,7 @@ class Operator:
             self._output = Output(
                 spec, log, settings.frame_bytes, *callbacks, propagated=propagated, at_once=at_once, per_batch=per_batch
             )
-            self._batches.take = self._output
+            self._batches = Batches(session, self._output)
             writer = fragment.writeStream.foreachBatch(self._batches).option("checkpointLocation", command.checkpoint)
             is_new = spec.has_state and not log.offsets()
             self._query = writer.queryName(spec.id).outputMode("append").start()
@@ -104,7 +104,8 @@ class Operator:
         """Report all that is left to report; then remove every trace of the query from Spark and from this process."""
         if self._output is not None:
             self._output.close()
-        self._batches.release()
+        if self._batches is not None:
+            self._batches.release()
         if self._query is not None:
             self._cpu_times.forget(self._query)
         self._query = self._output = self._skipped = None
