@@ -79,9 +79,11 @@ class Wide:
         return submit(self.cluster["src"], sql=sql, consumer="dst", strategy="producer").id
 
     def held_back(self, name: str, query: str) -> bool:
-        """As ``sbon stream show`` and ``sbon query show`` tell it."""
+        """As ``sbon stream show`` and ``sbon query show`` tell it, and its usage counts it."""
         sources, operators = self.client.stream(name).sources, self.client.query(query).operators
-        return all(s.state.startswith("paused") for s in sources) and all(o.reason.startswith("held back") for o in operators)
+        waits = all(one.held_back and one.reason.startswith("held back") for one in operators)
+        counted = self.client.query_usage(query).now.held_back == len(operators)
+        return all(source.state.startswith("paused") for source in sources) and waits and counted
 
 
 @pytest.fixture(scope="module")

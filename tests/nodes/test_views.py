@@ -56,6 +56,10 @@ def test_every_node_reads_a_view_and_dropping_it_disturbs_no_query(tmp_path: Pat
         again = cluster.at("c").daemon
         error = await refused(cluster, "c", submitted(cluster, "c", None, sql="SELECT number FROM fewer", name="gone"))
         assert error.code == "unknown-stream"
+        await create(cluster, "c", "called", "SELECT id AS few FROM numbers")
+        await create(cluster, "c", "few", FEW)
+        await ask(cluster, "c", again.queries.declarations.drop("few"))
+        await ask(cluster, "c", again.queries.declarations.drop("called"))
         await ask(cluster, "c", again.queries.declarations.drop("numbers"))
 
     in_cluster(tmp_path, "abc", test)
