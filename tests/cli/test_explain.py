@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon_cli.commands.queries.explain import figure_text, show_explanation, tree
@@ -214,3 +215,19 @@ async def test_a_source_that_is_a_result_names_its_query(
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     (at,) = (number for number, line in enumerate(lines) if "late/query at london" in line)
     assert lines[at + 1] == "the result of late"
+
+
+async def test_a_rate_that_is_not_known_is_said_to_be_assumed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = entry("late", "ts timestamp, carrier string", "london")
+    unknown = msgspec.structs.replace(known.sources[0], name="second", rows_s=None)
+    monkeypatch.setitem(CATALOG, "late", msgspec.structs.replace(known, sources=(*known.sources, unknown)))
+    shown = await explanation("SELECT carrier FROM late WHERE carrier = 'UA'", runs=True)
+    sources = {one.id: one.assumed for one in shown.components if one.kind == "source"}
+    assert sources == {known.sources[0].id: False, unknown.id: True}
+    show_explanation(shown)
+    lines = [line.strip(" │") for line in capsys.readouterr().out.splitlines()]
+    (at,) = (number for number, line in enumerate(lines) if "late/second at london" in line)
+    assert lines[at + 1] == "its rate is not known, but assumed"
+    assert lines.count(lines[at + 1]) == 1

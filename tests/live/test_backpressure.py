@@ -82,7 +82,8 @@ class Wide:
         """As ``sbon stream show`` and ``sbon query show`` tell it, and its usage counts it."""
         sources, operators = self.client.stream(name).sources, self.client.query(query).operators
         waits = all(one.held_back and one.reason.startswith("held back") for one in operators)
-        counted = self.client.query_usage(query).now.held_back == len(operators)
+        now = self.client.query_usage(query).now
+        counted = now is not None and now.held_back == len(operators)
         return all(source.state.startswith("paused") for source in sources) and waits and counted
 
 

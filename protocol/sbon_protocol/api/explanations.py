@@ -38,6 +38,8 @@ class ExplainedComponent(Shown, frozen=True, kw_only=True):
     """Measured while it runs; otherwise the remembered values of an equal operator, at the planned rates of its inputs."""
     remembered: bool = False
     """Whether the plan used a measurement of an equal part instead of the estimate."""
+    assumed: bool = False
+    """Whether the plan takes a source for one of 1,000 rows a second, because nothing is known of its rate."""
     ratio: float | None = None
     """Estimated over measured rows: of an operator, for the rows that it has read; of a source, a second. While nothing runs, of
     the last run of an equal operator. None if unknown.

@@ -14,6 +14,7 @@ from sbon_node.queries.describing.describe import state_of_component
 from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_node.queries.submitting.planning import Planning
 from sbon_node.queries.submitting.reuse import Reuse
+from sbon_protocol.api.catalogue import ASSUMED_ROWS_S
 from sbon_protocol.api.explanations import ExplainedComponent, ExplainedLink, Explanation, Flow
 from sbon_protocol.api.plan import Plan, PlannedOperator, PlannedSource, Rate
 from sbon_protocol.api.queries import OperatorInfo, QueryInfo, QuerySpec
@@ -101,8 +102,7 @@ def explained(
 def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedComponent:
     source, estimate, measured = planned.source, planned.estimate or planned.rate, Flow()
     if info is not None:
-        row_bytes = info.bytes / info.rows if info.rows else None
-        measured = Flow(rows_s=info.rows_s, bytes_s=info.bytes_s, row_bytes=row_bytes)
+        measured = Flow(rows_s=info.rows_s, bytes_s=info.bytes_s, row_bytes=info.bytes / info.rows if info.rows else None)
     return ExplainedComponent(
         id=source.id,
         kind="source",
@@ -114,6 +114,7 @@ def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedCompone
         estimated=_flow(estimate),
         measured=measured,
         remembered=planned.rate.measured,
+        assumed=source.rows_s is None and planned.rate.rows_s == ASSUMED_ROWS_S,
         ratio=estimate.rows_s / measured.rows_s if measured.rows_s else None,
         late=info.late if info is not None else None,
         rows=info.rows if info is not None else None,

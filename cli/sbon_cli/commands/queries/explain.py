@@ -137,8 +137,7 @@ def show_explanation(explanation: Explanation) -> None:
 
 def tree(components: dict[str, model.ExplainedComponent], root: str, width: int) -> list[str]:
     """A line for each component, under its readers, with its numbers to the right. A component with two readers is shown once."""
-    columns = 6 * FIGURE
-    label = max(LEAST_LABEL, width - 1 - columns)
+    label = max(LEAST_LABEL, width - 1 - 6 * FIGURE)
     lines = [
         " " * label + "".join(f"{title:>{2 * FIGURE}}" for title in ("rows/s", "bytes/row", "selectivity")),
         " " * label + "".join(f"{title:>{FIGURE}}" for title in ("est.", "meas.") * 3),
@@ -155,6 +154,8 @@ def tree(components: dict[str, model.ExplainedComponent], root: str, width: int)
         lines.extend(_with_figures(text, below, component, label))
         if component.result_of:
             lines.append(f"{below}the result of {component.result_of}")
+        if component.assumed:
+            lines.append(f"{below}its rate is not known, but assumed")
         if component.late:
             lines.append(f"{below}{rows_text(component.late)} late")
         for position, read in enumerate(component.reads):
