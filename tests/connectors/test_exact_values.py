@@ -152,6 +152,11 @@ NUMBERS = st.one_of(
 )
 
 
+TIMES = st.from_regex(
+    r"2026-0[0-9]-[0-3][0-9]([Tt ][0-2][0-9]:[0-6][0-9](:[0-6][0-9](\.[0-9]{1,9})?)?([Zz]|[+-]0[0-9]:?00)?)?", fullmatch=True
+)
+
+
 @settings(max_examples=examples(300), deadline=None)
 @given(NUMBERS, st.sampled_from([pa.int64(), pa.float64(), pa.decimal128(38, 2), pa.decimal128(12, 4)]))
 @example("+5", pa.int64())
@@ -177,6 +182,21 @@ def test_one_grammar_holds_for_numbers_of_all_types(text: str, column: pa.DataTy
         (theirs,) = duckdb.execute(f"SELECT TRY_CAST(? AS {kind})", [text]).fetchall()[0]
         # DuckDB moves the point step by step, and refuses what is too long on the way, such as .01E9 for DECIMAL(12,4).
         assert theirs == found or (theirs is None and "e" in text.lower())
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.one_of(NUMBERS, TIMES), st.sampled_from([pa.int64(), pa.float64(), pa.decimal128(38, 2), US, pa.date32(), pa.bool_()]))
+@example("0x1F", pa.int64())
+@example("7" + 36 * "0", pa.decimal128(38, 2))
+@example("2026-03-02T09:00:00z", US)
+@example("2026-03-02T09:00:00.123456789Z", US)
+def test_a_text_in_parquet_is_read_as_in_csv(tmp_path_factory: pytest.TempPathFactory, value: str, column: pa.DataType) -> None:
+    schema, path = pa.schema([("x", column), ("more", pa.string())]), tmp_path_factory.mktemp("texts") / "a.parquet"
+    in_csv, bad_in_csv = parsed("csv", f'x,more\n"{value}",a\n'.encode(), schema)
+    for text_type in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        pq.write_table(pa.table({"x": pa.array([value]).cast(text_type), "more": pa.array(["a"])}), path)
+        rows, bad, _ = read(source(path, schema, ConnectorSettings()))
+        assert (repr(rows), len(bad)) == (repr(in_csv), len(bad_in_csv))
 
 
 def test_a_json_message_over_several_lines_keeps_its_digits() -> None:

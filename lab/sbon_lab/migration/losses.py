@@ -65,6 +65,7 @@ def lose_hosts(
             host = away_from_source(query, operator, hosts)
             query.until(lambda: has_backup(query, operator))
             query.more(3)
+            query.until(lambda: has_backup(query, operator))  # A busy machine may have started the follower anew meanwhile.
             suffered.append(lose(cluster, query, host, source))
             followed += _has_followed(query, operator)
             cluster[host].start()

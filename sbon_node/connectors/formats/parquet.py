@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sbon_node.connectors.formats.blocks import Block
-from sbon_node.connectors.formats.columns import fitting_rows
+from sbon_node.connectors.formats.columns import fitting_rows, text_converter
 from sbon_node.connectors.formats.numbers import cast_decimals
 from sbon_node.connectors.formats.text_file import changed, open_file, short_hash
 from sbon_node.connectors.interface import BadRow
@@ -201,7 +201,9 @@ def _cast(values: Any, kind: pa.DataType) -> Any:
         return _microseconds(values).cast(kind)
     if pa.types.is_decimal(values.type) and pa.types.is_decimal(kind) and values.type != kind:
         return cast_decimals(values, kind)
-    return values.cast(kind)
+    of = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    is_text = pa.types.is_string(of) or pa.types.is_large_string(of)
+    return text_converter(kind, "")(values) if is_text else values.cast(kind)
 
 
 def _microseconds(values: Any) -> Any:

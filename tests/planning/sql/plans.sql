@@ -118,6 +118,11 @@ o0 = SELECT ts FROM in0 [in0: flights]
 o1 = SELECT session_window_start AS s, count AS n FROM (SELECT session_window.start AS session_window_start, session_window.`end` AS session_window_end, upper('a') AS key, count(*) AS count FROM in0 GROUP BY session_window(ts, '600000 milliseconds'), upper('a'), ts IS NULL) AS groups [in0: o0 by ts less 0 ms]
 --
 -- query
+SELECT session_window.start AS s, coalesce('x', carrier) AS c, count(*) AS n FROM flights GROUP BY session_window(ts, '10 minutes'), coalesce('x', carrier)
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT session_window_start AS s, key AS c, count AS n FROM (SELECT session_window.start AS session_window_start, session_window.`end` AS session_window_end, coalesce('x', carrier) AS key, count(*) AS count FROM in0 GROUP BY session_window(ts, '600000 milliseconds'), coalesce('x', carrier), ts IS NULL) AS groups [in0: o0 by ts less 0 ms]
+--
+-- query
 SELECT date_trunc('hour', ts) AS h, count(*) AS n FROM flights GROUP BY h
 o0 = SELECT date_trunc('hour', ts) AS time_1 FROM in0 [in0: flights]
 o1 = SELECT key AS h, count AS n FROM (SELECT time_1 AS key, count(*) AS count FROM in0 GROUP BY time_1) AS groups [in0: o0 by time_1 less 3600000 ms]

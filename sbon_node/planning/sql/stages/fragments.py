@@ -82,12 +82,12 @@ def _groups(relation: Aggregate) -> exp.Select:
 
 
 def constant_keys(relation: Aggregate) -> list[exp.Expr]:
-    """Return the key that Spark needs for sessions without another one: false for all rows, since those without a time have none.
+    """Return the key that Spark needs for sessions, unless a column is one: false for all rows, since those without a time have none.
 
-    Spark's streams take no sessions of all rows, and leave out keys that are constants before they look.
+    Spark's streams take no sessions of all rows, and leave out constant keys before they look, as any but a column may become.
     """
     window = relation.window
-    if window is None or window.kind != "session_window" or any(key.expression.find(exp.Column) for key in relation.keys):
+    if window is None or window.kind != "session_window" or any(isinstance(key.expression, exp.Column) for key in relation.keys):
         return []
     return [exp.Is(this=column(window.time), expression=exp.Null())]
 
