@@ -60,6 +60,7 @@ _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.File
 
 CONF = {
     "spark.ui.enabled": "false",
+    "spark.authenticate": "true",  # Else any user of this machine may send the JVM's ports serialized objects.
     # Driver and executor are one process, which need not watch itself. After a pause or a jump of the clock of more than this
     # time-out, by default 120 s, the driver counts its own executor as dead, which ends the JVM some minutes later.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "1000d",

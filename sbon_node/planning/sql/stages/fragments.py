@@ -82,7 +82,7 @@ def _groups(relation: Aggregate) -> exp.Select:
 
 
 def constant_keys(relation: Aggregate) -> list[exp.Expr]:
-    """Return the key that Spark needs for sessions, unless a column is one: false for all rows, since those without a time have none.
+    """Return the key that Spark needs for sessions unless a column is one: false for all rows; those without a time have none.
 
     Spark's streams take no sessions of all rows, and leave out constant keys before they look, as any but a column may become.
     """
