@@ -11,7 +11,11 @@ from sbon_lab.commands.live_pairs import Plan, run_pairs
 from sbon_lab.experiments.live.pair_figures import by_pair
 from sbon_lab.experiments.live.pairs import LEAST_ENDS, draw_pairs
 
-pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("hosts that become slow or busy under pairs of live queries")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs_idle_machine,
+    pytest.mark.only_in_test_all("hosts that become slow or busy under pairs of live queries"),
+]
 HOSTS = 2
 NAMES = tuple(f"n{number}" for number in range(LEAST_ENDS + HOSTS))
 AREA = Area(NAMES, tuple(tuple(0.0 if one == other else 40.0 for other in NAMES) for one in NAMES))
