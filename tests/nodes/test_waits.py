@@ -14,8 +14,8 @@ SILENT = QueryReason("no-answer", "d does not answer")
 WAITS = Waits("", (SILENT, QueryReason("source-unread", "source a: no file")), (QueryReason("sink-lost", "sink at e: unknown"),))
 
 
-def operator(name: str, state: str, reason: str = "") -> OperatorInfo:
-    return OperatorInfo(id=name, node="n", fragment="", state=state, reason=reason, stats=None)
+def operator(name: str, state: str, reason: str = "", *, held_back: bool = False) -> OperatorInfo:
+    return OperatorInfo(id=name, node="n", fragment="", state=state, reason=reason, held_back=held_back, stats=None)
 
 
 def text(waits: Waits, operators: Iterable[OperatorInfo], judged: Collection[str] = ()) -> str:
@@ -26,16 +26,17 @@ def test_all_that_a_query_waits_for_is_named_in_order_and_by_kind() -> None:
     operators = [
         operator("o1", operator_states.STARTING),
         operator("o2", LOST, "unknown"),
-        operator("o3", operator_states.RUNNING, "slow"),
+        operator("o3", operator_states.RUNNING, "held back", held_back=True),
         operator("o4", UNREACHABLE, "silent"),
         operator("o5", operator_states.QUARANTINED, "killed it"),
+        operator("o6", operator_states.RUNNING, "no room"),
     ]
-    expected = (
-        "d does not answer; source a: no file; o2 at n: unknown; o5 at n: killed it; o1 at n is starting; sink at e: unknown"
-    )
+    before, after = "d does not answer; source a: no file", "o1 at n is starting; sink at e: unknown"
+    expected = f"{before}; o2 at n: unknown; o5 at n: killed it; o6 at n: no room; {after}"
     assert text(WAITS, operators) == expected
     kinds = [reason.kind for reason in WAITS.reasons(operators)]
-    assert kinds == ["no-answer", "source-unread", "operator-lost", "operator-set-aside", "operator-waits", "sink-lost"]
+    of_operators = ["operator-lost", "operator-set-aside", "operator-waits", "operator-waits"]
+    assert kinds == ["no-answer", "source-unread", *of_operators, "sink-lost"]
 
 
 def test_judged_operators_are_named_though_nobody_answers_for_them() -> None:

@@ -55,12 +55,11 @@ class Waits(NamedTuple):
 
     def reasons(self, operators: Iterable[OperatorInfo], judged: Collection[str] = ()) -> tuple[QueryReason, ...]:
         """Return all reasons; operators that are ``judged`` are named even if nobody answers for them, lost ones first."""
-        calm = (operator_states.RUNNING, UNREACHABLE)
         lost, waiting, starting = list[QueryReason](), list[QueryReason](), list[QueryReason]()
         for one in operators:
             if one.id in judged and one.state == LOST:
                 lost.append(_of_operator(one))
-            elif one.reason and (one.id in judged or one.state not in calm):
+            elif one.reason and (one.id in judged or not (one.held_back or one.state == UNREACHABLE)):
                 waiting.append(_of_operator(one))
             elif one.state == operator_states.STARTING:
                 starting.append(QueryReason("operator-waits", f"{one.id} at {one.node} is starting"))
