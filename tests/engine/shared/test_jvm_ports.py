@@ -20,13 +20,13 @@ FOUND = b"!y"
 
 
 async def answer(port: int, call: bytes) -> bytes:
-    """Return what a port answers to a call without its secret."""
+    """Return what a port answers to a call without its secret; nothing if it waits for that in silence."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(call)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(10):
             return await reader.read(4096)
-    except ConnectionResetError:
+    except (ConnectionResetError, TimeoutError):
         return b""
     finally:
         writer.close()
@@ -39,5 +39,6 @@ async def test_no_port_of_the_jvm_reads_a_call_of_somebody_without_its_secret(be
     assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
     in_spark = [await answer(address.port, IN_SPARK) for address in listening]
     in_py4j = [await answer(address.port, IN_PY4J) for address in listening]
-    assert sum(b"Expected SaslMessage" in one for one in in_spark) == len(listening) - 1 > 0, in_spark
+    assert any(b"Expected SaslMessage" in one for one in in_spark), in_spark
+    assert not any(b"RequestMessage" in one for one in in_spark), "it has read the call"
     assert not any(one.startswith(FOUND) for one in in_py4j)
