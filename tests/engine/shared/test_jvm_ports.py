@@ -1,4 +1,4 @@
-"""What other users of a machine get from the ports that an engine's JVM opens on loopback."""
+"""The ports that an engine's JVM opens on loopback give other users of the machine nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="session")]
 IN_SPARK = struct.pack(">qbqi", 25, 3, 77, 4) + b"junk\n"
 """A call as Spark sends it: the length, the kind of message, a number, the length of the body, and the body; then a new line."""
 IN_PY4J = b"r\nu\njava.lang.System\nrj\ne\n"
-"""What py4j asks first of a class."""
+"""The first question of py4j about a class."""
 FOUND = b"!y"
 
 
