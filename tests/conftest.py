@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record") and runs_tests:
         config.pluginmanager.register(Recorder())
     if not hasattr(config, "workerinput"):
-        speed = config.stash[SPEED] = Speed(stored.read())
+        speed = config.stash[SPEED] = Speed(stored.read(), bounded=config.getoption("--tests") == "most")
         config.pluginmanager.register(speed)
         config.pluginmanager.register(Failures(config))
         if config.getoption("--record"):

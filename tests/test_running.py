@@ -27,7 +27,7 @@ def test_a_run_is_stored_with_its_folders_files_and_slow_tests(tmp_path: Path) -
     (tmp_path / "docs" / "results").mkdir(parents=True)
 
     def took(name: str, call_s: float, starts: dict[str, int]) -> dict[str, Any]:
-        costs = {"set_up_s": 0.25, "tear_down_s": 0.0, "cpu_s": 0.1, "waited_s": 0.0}
+        costs = {"set_up_s": 0.25, "tear_down_s": 0.0, "cpu_s": 0.1, "waited_s": 0.5, "slept_s": 0.2}
         return {"name": name, "call_s": call_s, **costs, "starts": Counter(starts)}
 
     tests = [
@@ -65,25 +65,39 @@ def test_groups_stay_together_and_those_that_take_longest_begin(shuffle: int | N
         assert groups == ["tests/live", "tests/net/test_b.py", "tests/space/test_d.py", "tests/net/test_new.py"]
 
 
-def ran(monkeypatch: pytest.MonkeyPatch, minutes: float, calibration_s: float, **took: float) -> tuple[Any, Speed]:
+def ran(
+    monkeypatch: pytest.MonkeyPatch, minutes: float, calibration_s: float, *, bounded: bool = True, **took: float
+) -> tuple[Any, Speed]:
     """Return the session and the speed of a run."""
     monkeypatch.setattr(speed, "calibrate", lambda: calibration_s)
-    made = Speed(STORED)
+    made = Speed(STORED, bounded=bounded)
     for folder, seconds in took.items():
         made.pytest_runtest_logreport(SimpleNamespace(nodeid=f"tests/{folder}/test_x.py::test_x", duration=seconds))  # type: ignore[arg-type]
     made._began -= 60 * minutes
-    session: Any = SimpleNamespace(exitstatus=pytest.ExitCode.OK, config=SimpleNamespace(getoption=lambda _: "most"))
+    session: Any = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
     made.pytest_sessionfinish(session)
     return session, made
 
 
 @pytest.mark.parametrize(
-    "minutes, calibration_s, fails", [(39, 0.05, False), (41, 0.05, True), (60, 0.1, False), (41, 0.03, True), (30, 0.03, False)]
+    "minutes, calibration_s, fails",
+    [
+        (39, 0.05, False),
+        (41, 0.05, True),
+        (60, 0.1, False),
+        (41, 0.03, True),
+        (30, 0.03, False),
+        (79, 0.3, False),
+        (81, 0.3, True),
+    ],
 )
 def test_a_run_of_more_than_forty_minutes_of_the_stored_machine_fails(
     monkeypatch: pytest.MonkeyPatch, minutes: float, calibration_s: float, fails: bool
 ) -> None:
     session, made = ran(monkeypatch, minutes, calibration_s, live=50.0, net=20.0, space=1.0)
+    unbounded = ran(monkeypatch, minutes, calibration_s, bounded=False, live=50.0, net=20.0, space=1.0)
+    assert unbounded[0].exitstatus == pytest.ExitCode.OK
+    assert not any(line.endswith("failed") for line in unbounded[1].lines())
     assert session.exitstatus == (pytest.ExitCode.TESTS_FAILED if fails else pytest.ExitCode.OK)
     assert any(line.endswith("failed") for line in made.lines()) == fails
 

@@ -146,6 +146,15 @@ def test_each_commit_draws_another_part_of_a_family_and_of_the_functions_with_th
     assert len(even | odd) == 10
 
 
+def test_a_test_that_two_marks_draw_is_refused(folder: Path) -> None:
+    """One of them would be hidden."""
+    twice = "import pytest\n" + 2 * "@pytest.mark.one_part_per_commit('of {}', parts=2)\n" + "def test_drawn(): pass\n"
+    (folder / "some" / "test_twice.py").write_text(twice.format("one", "other"))
+    done = pytest_in(folder, "--tests", "most")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_drawn is drawn by more than one mark: of other, of one" in done.stdout + done.stderr
+
+
 def test_tests_that_need_an_idle_machine_run_alone(folder: Path) -> None:
     done = pytest_in(folder, "-m", "needs_idle_machine")
     assert "2 passed" in done.stdout

@@ -31,7 +31,7 @@ class SwitchedNode(ScriptedNode):
         self.more = asyncio.Event()
         self.follower_gone = asyncio.Event()
         self.refusal: SbonError | Exception | None = None
-        self.asked_to_join = asyncio.Event()
+        self.asked_to_join = asyncio.Semaphore(0)
         self.joining = asyncio.Event()
         self.joined: list[str] = []
 
@@ -50,7 +50,7 @@ class SwitchedNode(ScriptedNode):
         ]
 
     async def join(self, addresses: Sequence[Address]) -> int:
-        self.asked_to_join.set()
+        self.asked_to_join.release()
         await self.joining.wait()
         self.joined.extend(map(str, addresses))
         return len(self.joined) + 1

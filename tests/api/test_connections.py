@@ -105,8 +105,8 @@ def test_headers_that_came_while_the_process_was_stopped_are_read() -> None:
 def test_a_request_that_is_under_way_is_never_cut_off_for_another() -> None:
     async def scenario(node: SwitchedNode, server: ApiServer) -> None:
         joins = [await opened(server, JOIN + BODY) for _ in range(3)]
-        await node.asked_to_join.wait()
-        await asyncio.sleep(0.2)
+        for _ in range(3):
+            await node.asked_to_join.acquire()
         idle = [await opened(server) for _ in range(20)]
         node.joining.set()
         for reader, _ in joins:
@@ -120,8 +120,8 @@ def test_a_request_that_is_under_way_is_never_cut_off_for_another() -> None:
 def test_one_connection_too_many_gets_a_reason() -> None:
     async def scenario(node: SwitchedNode, server: ApiServer) -> None:
         joins = [await opened(server, JOIN + BODY) for _ in range(4)]
-        await node.asked_to_join.wait()
-        await asyncio.sleep(0.2)
+        for _ in range(4):
+            await node.asked_to_join.acquire()
         for said in (b"", READY, JOIN + BODY):
             head, _, body = (await answer(await opened(server, said))).partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 503 ")
@@ -140,8 +140,8 @@ def test_one_connection_too_many_gets_a_reason() -> None:
 def test_one_address_leaves_room_for_others() -> None:
     async def scenario(node: SwitchedNode, server: ApiServer) -> None:
         joins = [await opened(server, JOIN + BODY) for _ in range(9)]
-        await node.asked_to_join.wait()
-        await asyncio.sleep(0.2)
+        for _ in range(4):
+            await node.asked_to_join.acquire()
         assert not await is_ready(server)
         assert await is_ready(server, "127.0.0.2")
         node.joining.set()

@@ -178,7 +178,7 @@ async def test_a_change_completes_although_its_caller_is_gone(node: SwitchedNode
     head = f"POST /v1/join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     await writer.drain()
-    await node.asked_to_join.wait()
+    await node.asked_to_join.acquire()
     writer.close()
     await writer.wait_closed()
     while server.connections:  # noqa: ASYNC110  the server has to notice first

@@ -362,10 +362,12 @@ async def test_rows_that_arrive_at_another_node_are_read_at_the_node_asked(api: 
 async def test_leaving_off_in_the_middle_lets_the_next_one_follow(api: str, planned: Any) -> None:
     planned.script = [[frame(1, 1), frame(2, 2), FINISHED], [frame(2, 2), FINISHED]]
     query = await (await connect_async(api)).query("q1")
+    before = asyncio.all_tasks()
     async for table in query.tables():
         assert table.num_rows == 1
         break
-    await asyncio.sleep(0.2)
+    while asyncio.all_tasks() - before:  # noqa: ASYNC110  that the first one ends
+        await asyncio.sleep(0.01)
     assert (await query.to_arrow()).num_rows == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from itertools import count, pairwise
+from itertools import count, groupby, pairwise
 from typing import Any
 
 import msgspec
@@ -275,11 +275,11 @@ def test_without_reports_no_record_is_requested(api: str, node: Any, monkeypatch
 
 def test_only_comments_are_idle(api: str, node: Any) -> None:
     heard: list[object] = []
-    node.script = [[frame(1, 1), frame(2, 2), 0.15, frame(3, 3), CLOSED]]
+    node.script = [[frame(1, 1), frame(2, 2), 0.5, frame(3, 3), CLOSED]]
     for event in Client(api).rows("q1", idle=lambda: heard.append("idle")):
         if isinstance(event, Rows):
             heard.append(event.number)
-    assert heard == [1, 2, "idle", 3]
+    assert [what for what, _ in groupby(heard)] == [1, 2, "idle", 3]
 
 
 def test_silence_is_checked_ever_less_often_and_reported_when_the_reason_changes() -> None:

@@ -72,10 +72,11 @@ async def test_a_program_gets_an_error(frozen: str) -> None:
 
 async def test_a_node_that_lives_may_be_slow(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer takes longer than the longest silence of a frozen one, and it gives signs of life meanwhile."""
+    monkeypatch.setattr(signs_of_life, "SIGN_S", 0.8)
     quick = node.query
 
     async def slow(query_id: str) -> Any:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.2)
         return await quick(query_id)
 
     monkeypatch.setattr(node, "query", slow)

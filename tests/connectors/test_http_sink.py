@@ -75,6 +75,10 @@ def letters_in(path: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
+def stored(folder: Path) -> DeliveryPosition:
+    return DeliveryPositionFile(folder, "c1a1").take_up()
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
@@ -207,7 +211,7 @@ async def test_a_sink_stopped_between_two_posts_has_stored_the_first(tmp_path: P
         for hook.stalls_after in (3, 4, 7):
             task = asyncio.ensure_future(sinking.run())
             await until(lambda: len(hook.posts) == hook.stalls_after)
-            await asyncio.sleep(0.2)
+            await until(lambda: stored(tmp_path).rows == sum(len(rows) for _, rows in hook.posts))
             task.cancel()
             await asyncio.wait([task])
             report = sinking.runner.describe()
@@ -228,10 +232,9 @@ async def test_a_sink_stopped_after_the_last_frame_has_stored_the_end(tmp_path: 
     async with hook.served():
         task = asyncio.ensure_future(sinking.run())
         await until(lambda: len(hook.posts) == 1)
-        await asyncio.sleep(0.2)
+        await until(lambda: stored(tmp_path).ended == ("b",))
         task.cancel()
         await asyncio.wait([task])
-        assert DeliveryPositionFile(tmp_path, "c1a1").take_up().ended == ("b",)
         hook.stalls_after = 1_000_000
         task = asyncio.ensure_future(sinking.run())
         await until(task.done)

@@ -21,7 +21,7 @@ LINGER_S = 0.5
 """Few frames a second, and so few batches: they cost more than the pages."""
 MARKUP = "<img src=x onerror=alert(1)>"
 """A text that would be an element if it were read as markup."""
-ARCHIVED = 12_000
+ARCHIVED = 24_000
 """Rows of the only stream that ends; it begins with the first query that reads it."""
 SQL = f"SELECT site, value, ts FROM readings WHERE value > 0.9e0 AND site <> '{MARKUP}'"
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from sbon.local.cluster import LocalCluster
 from sbon.model import SinkSpec, Submission
 from tests.dashboard.conftest import ARCHIVED, MARKUP, QUERY, SQL
-from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
+from tests.dashboard.looking import PATIENCE_MS, looking, texts
 from tests.live.world import wait_for
 
 pytestmark = pytest.mark.live
@@ -64,7 +64,7 @@ def test_a_node_is_shown_closely(page: Page) -> None:
     place = page.locator("#place")
     expect(place).to_contain_text("source readings/harbour, running")
     expect(place).to_contain_text(re.compile(r"to singapore: [\d.]+ k?B/s, 1\d\d ms latency"))
-    page.mouse.move(*middle(page, "singapore"))
+    page.locator("[data-node='singapore'] .hit").hover()
     expect(page.locator("#place-title")).to_have_text("singapore")
     expect(place).to_contain_text(f"sink of {QUERY}, running")
     page.mouse.move(0, 0)

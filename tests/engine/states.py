@@ -17,10 +17,12 @@ class States:
 
     def __init__(self) -> None:
         self.told: dict[str, list[tuple[str, str]]] = {}
+        self.at_s: dict[str, list[float]] = {}
         self._changed = asyncio.Event()
 
     def __call__(self, operator: str, state: str, reason: str) -> None:
         self.told.setdefault(operator, []).append((state, reason))
+        self.at_s.setdefault(operator, []).append(asyncio.get_running_loop().time())
         self._changed.set()
 
     def count(self, operator: str, state: str) -> int:

@@ -90,6 +90,7 @@ def main(folder: Path) -> None:
         # The node has no seeds: only its stored members lead it back.
         cluster.wait_converged(WAIT_S)
         told["acknowledged"] = sorted({"before", "elsewhere", *acknowledged})
+        until("known", lambda: set(told["acknowledged"]) <= {s.entry.declaration.name for s in one.client.streams()})
         told["known"] = sorted(s.entry.declaration.name for s in one.client.streams())
     finally:
         cluster.stop()

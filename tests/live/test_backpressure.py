@@ -104,7 +104,6 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wide]:
         yield wide
 
 
-@pytest.mark.one_part_per_commit("live nodes under pressure", parts=3)
 @pytest.mark.parametrize("consumer", ["absent", *(pytest.param(name, marks=ONLY_IN_TEST_ALL) for name in ("slow", "far"))])
 def test_a_consumer_that_takes_little(wide: Wide, consumer: Literal["absent", "slow", "far"]) -> None:
     """The consumer reads one frame and leaves, reads one each second, or has a very slow network.

@@ -65,7 +65,6 @@ def test_a_node_cut_off_until_it_is_declared_dead(
     assert stored(path) == world.answer()
 
 
-@pytest.mark.one_part_per_commit("live nodes under pressure", parts=3)
 def test_single_cut_paths_kill_no_member(world: World, relay: Relay, tmp_path: Path) -> None:
     """Unreachable nodes stay members, since helpers reach them; their streams wait until the paths heal."""
     world.declare("cut_paths", replay=REPLAY)

@@ -84,7 +84,6 @@ def test_a_node_is_drained_under_two_running_queries(world: World, tmp_path: Pat
             assert_right(query)
 
 
-@pytest.mark.one_part_per_commit("live operators that move or are shared", parts=6)
 @pytest.mark.parametrize("kind, kept_in", [("filter", set()), ("tumbling", {"rocksdb"})], ids=["filter", "tumbling"])
 def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(
     world: World, tmp_path: Path, kind: str, kept_in: set[str]

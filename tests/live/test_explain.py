@@ -43,7 +43,12 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
         stats = [operator.stats for operator in bob.client.query(info.id).operators]
         return all(one is not None and one.rows_in >= 1000 and one.batches >= 10 for one in stats)
 
+    def measured() -> bool:
+        flows = [part.measured.rows_s for part in ada.client.explain_query(info.id).components if part.kind != "sink"]
+        return None not in flows
+
     wait_for(flows, "rows have passed")
+    wait_for(measured, "the node that explains has heard of it")
     running = ada.client.explain_query(info.id)
     for source in of_kind(running, "source"):
         assert source.estimated.rows_s == 1000, "as declared"

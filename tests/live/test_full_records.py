@@ -11,7 +11,6 @@ from tests.engine.test_no_space import told_by
 pytestmark = pytest.mark.live
 
 
-@pytest.mark.one_part_per_commit("live nodes under pressure", parts=3)
 def test_a_node_without_room_for_records_continues_and_keeps_its_promises(tmp_path: Path) -> None:
     told = told_by("tests.live.full_records", tmp_path)
 

@@ -21,12 +21,10 @@ from tests.live.world import UNHURRIED, World
 
 pytestmark = pytest.mark.live
 only_in_test_all = pytest.mark.only_in_test_all("hosts of live nodes that are lost with their disks")
-one_part = pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 QUICK_KIND = "tumbling"
 durabilities = pytest.mark.parametrize("durability", [REPLICATED, HOT])
 
 
-@one_part
 @durabilities
 def test_no_row_is_lost_or_repeated_with_a_host(world: World, tmp_path: Path, durability: Durability) -> None:
     """The backup starts from its copy, and the follower of a hot operator goes on."""

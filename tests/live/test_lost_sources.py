@@ -63,7 +63,6 @@ def ids(path: Path) -> Counter[int]:
     return Counter(json.loads(line)["id"] for line in lines if line.endswith("}"))
 
 
-@pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 def test_posts_and_messages_survive_their_node(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, asked, results = world.cluster, world.cluster[ASKED], {}
     with Mosquitto(33) as broker:
@@ -74,6 +73,11 @@ def test_posts_and_messages_survive_their_node(world: World, tmp_path: Path, mon
             sink = SinkSpec(kind="file", options={"path": str(results[stream])})
             sql = f"SELECT id FROM {stream} WHERE id >= 0"
             submit(asked, sql=sql, name=stream, consumer=ASKED, strategy="consumer", sink=sink)
+
+        def subscribed() -> bool:
+            return [source.state for source in cluster[HOST].client.stream("readings").sources] == ["running"]
+
+        wait_for(subscribed, "the broker keeps messages for the source")
         for number in range(POSTS):
             if number == POSTS // 2:
                 asyncio.run(publish(broker, "ids", *(f'{{"id": {i}}}' for i in range(MESSAGES // 2))))

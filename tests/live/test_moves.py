@@ -45,7 +45,6 @@ def assert_right(query: MovingQuery) -> None:
     assert numbers == sorted(set(numbers))
 
 
-@pytest.mark.one_part_per_commit("live operators that move or are shared", parts=6)
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == QUICK_KIND else only_in_test_all) for kind in KINDS])
 def test_operators_go_on_elsewhere_and_return(world: World, tmp_path: Path, kind: str) -> None:
     """The last operator begins beside the consumer; the first is read by another operator."""

@@ -35,7 +35,8 @@ def test_nothing_is_open_to_others(world: World) -> None:
     rows.write_text("ts,n\n" + "".join(f"2026-01-01T00:00:{i:02},{i}\n" for i in range(60)))
     rows.chmod(0o600)
     node.client.create_stream(EVENTS)
-    source = SourceDeclaration(stream="events", name="one", node=node.name, connector="file", options={"path": str(rows)})
+    read = {"path": str(rows), "replay": 20.0}  # for three seconds, in which the checkpoint is seen
+    source = SourceDeclaration(stream="events", name="one", node=node.name, connector="file", options=read)
     node.client.attach_source(source)
     sql = "SELECT window(ts, '10 seconds').start AS at, sum(n) AS n FROM events GROUP BY window(ts, '10 seconds')"
     query = submit(node, sql=sql, strategy="producer", sink=SinkSpec(kind="blackhole"))

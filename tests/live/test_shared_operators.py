@@ -16,7 +16,6 @@ RENAMED = "SELECT r.site AS place, r.n AS number, r.value * 2e0 AS t2, upper(r.n
 WHERE = " WHERE 10e0 < r.value AND r.n % 2 = 0"
 
 
-@pytest.mark.one_part_per_commit("live operators that move or are shared", parts=6)
 def test_rows_of_a_shared_operator_are_those_of_each_query(world: World, tmp_path: Path) -> None:
     world.declare("twice", replay=1000.0)
     dee, ada = world.cluster["dee"], world.cluster["ada"]

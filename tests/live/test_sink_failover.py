@@ -58,7 +58,6 @@ class Posts:
                 serving.join()
 
 
-@pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 @pytest.mark.parametrize(
     "lost", ["killed", pytest.param("paused", marks=pytest.mark.only_in_test_all("a sink's node that is paused, not killed"))]
 )
@@ -71,7 +70,7 @@ def test_each_row_arrives_once_whatever_becomes_of_the_sinks_node(world: World, 
             secrets.mkdir(exist_ok=True)
             (secrets / "kept").write_text(f"{PASSWORD}\n")
         name = f"sunk_{lost}"
-        world.declare(name, replay=2000.0)
+        world.declare(name, replay=1300.0)
         sql = SQL.replace("readings", name)
         options = {"url": database.url(), "password": "file:kept", "table": "kept"}
         table = submit(

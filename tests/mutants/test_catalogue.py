@@ -19,8 +19,8 @@ def test_every_bug_fits_the_code(mutant: Mutant) -> None:
         assert (ROOT / test.split("::")[0]).exists(), f"{test} is gone"
 
 
-def test_there_are_forty_over_all_packages() -> None:
-    assert len(MUTANTS) >= 40
+def test_there_are_bugs_enough_over_all_packages() -> None:
+    assert len(MUTANTS) >= 500
     packages = {one.name.split("/")[0] for one in MUTANTS}
     assert packages >= {"streams", "engine", "control", "connectors", "membership", "query", "placement"}
 

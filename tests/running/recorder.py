@@ -1,9 +1,10 @@
 """Record what each test costs: ``pytest --record`` stores it in ``docs/results/tests.json``.
 
 The seconds of set-up, call and tear-down; ``cpu_s``, the processor time of the test's process and of all that it started;
-``waited_s``, the time that the test's own process slept or waited for descriptors; ``starts``, the processes that were
-started, by kind and by the fixture in which they appeared. Processes are found by polling ``/proc`` for the mark of
-:mod:`tests.guardian`, so one that lives for less than ``POLL_S`` is missed.
+``waited_s``, the time that the test's own process slept or waited for descriptors, and ``slept_s`` the part of it that was slept
+or waited out without one; ``starts``, the local clusters, random schedules and processes that were started, by kind and by the
+fixture in which they appeared. Processes are found by polling ``/proc`` for the mark of :mod:`tests.guardian`, so one that lives
+for less than ``POLL_S`` is missed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from typing import Any
 
 import pytest
 
+from sbon.local.cluster import LocalCluster
+from sbon_lab.simulation import schedule
 from tests.guardian import VARIABLE
 from tests.running import stored
 from tests.running.speed import Speed
 
 POLL_S = 0.25
+RECORDED = ("cpu_s", "waited_s", "slept_s")
 PHASES = {"setup": "set_up_s", "call": "call_s", "teardown": "tear_down_s"}
 TICKS = os.sysconf("SC_CLK_TCK")
 KINDS = (
@@ -34,14 +38,13 @@ KINDS = (
     ("planner", "sbon_node.planning.process"),
     ("daemon", "sbon_node"),
     ("daemon", "node"),
-    ("browser", "chrom"),
     ("postgres", "postgres"),
     ("mqtt broker", "mosquitto"),
     ("command", "sbon"),
     ("pytest", "pytest"),
     ("python", "python"),
 )
-"""Kinds of processes that are no JVM, by a word of their command line; the first that fits."""
+"""Kinds of processes that are neither JVM nor browser, by a word of their command line; the first that fits."""
 
 
 class Processes:
@@ -99,6 +102,8 @@ def _kind(pid: int) -> str | None:
     if words[0] == "java":
         return "jvm"
     text = " ".join(words)
+    if "chrom" in words[0]:
+        return None if "--type=" in text or "crashpad" in text else "browser"  # one browser has many processes
     return next((kind for kind, word in KINDS if word in text), words[0])
 
 
@@ -106,7 +111,7 @@ class Waits:
     """The seconds that this process sleeps, or waits for descriptors."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.waited_s = self.slept_s = 0.0
         time.sleep = self._timed(time.sleep)
         selectors.EpollSelector.select = self._timed(selectors.EpollSelector.select)  # type: ignore[method-assign]
 
@@ -114,12 +119,15 @@ class Waits:
         main = threading.main_thread()
 
         def timed(*arguments: Any, **named: Any) -> Any:
-            begin = time.perf_counter()
+            begin, ready = time.perf_counter(), None
             try:
-                return function(*arguments, **named)
+                ready = function(*arguments, **named)
+                return ready
             finally:
                 if threading.current_thread() is main:
-                    self.seconds += time.perf_counter() - begin
+                    took_s = time.perf_counter() - begin
+                    self.waited_s += took_s
+                    self.slept_s += 0.0 if ready else took_s
 
         return timed
 
@@ -133,9 +141,20 @@ class Recorder:
         self._starts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._waits = Waits()
-        self._begun = (time.process_time(), 0.0)
+        self._begun = (time.process_time(), 0.0, 0.0)
+        LocalCluster.start = self._counted("cluster", LocalCluster.start)  # type: ignore[method-assign]
+        schedule.run_schedule = self._counted("schedule", schedule.run_schedule)
+
+    def _counted(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            with self._lock:
+                self._starts[f"{kind} in {self._where[-1]}"] += 1
+            return function(*arguments, **named)
+
+        return counted
 
     def _begin(self) -> None:
+        """Look at processes from now on; the guardian has marked this one."""
         self._processes = Processes()
         self._sleep = threading.Event()
         threading.Thread(target=self._poll, name="recorder", daemon=True).start()
@@ -159,22 +178,23 @@ class Recorder:
             return (yield)
         finally:
             self._where.pop()
+            if fixturedef.argname == "guardian":
+                self._begin()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
         report = yield
-        if VARIABLE in os.environ:
-            if not hasattr(self, "_processes"):
-                self._begin()
-            self._look()
+        self._look()
         with self._lock:
-            own, waited = time.process_time(), self._waits.seconds
+            now = (time.process_time(), self._waits.waited_s, self._waits.slept_s)
+            cpu_s, waited_s, slept_s = (end - begun for end, begun in zip(now, self._begun, strict=True))
             report.recorded = {
-                "cpu_s": round(self._cpu_s + own - self._begun[0], 3),
-                "waited_s": round(waited - self._begun[1], 3),
+                "cpu_s": round(self._cpu_s + cpu_s, 3),
+                "waited_s": round(waited_s, 3),
+                "slept_s": round(slept_s, 3),
                 "starts": dict(self._starts),
             }
-            self._cpu_s, self._begun = 0.0, (own, waited)
+            self._cpu_s, self._begun = 0.0, now
             self._starts.clear()
         return report
 
@@ -187,10 +207,10 @@ class Writer:
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        new = {"name": report.nodeid, **dict.fromkeys((*PHASES.values(), "cpu_s", "waited_s"), 0.0), "starts": Counter()}
+        new = {"name": report.nodeid, **dict.fromkeys((*PHASES.values(), *RECORDED), 0.0), "starts": Counter()}
         test = self._tests.setdefault(report.nodeid, new)
         test[PHASES[report.when or "call"]] += report.duration
-        recorded = getattr(report, "recorded", {"cpu_s": 0.0, "waited_s": 0.0, "starts": {}})
+        recorded = getattr(report, "recorded", {**dict.fromkeys(RECORDED, 0.0), "starts": {}})
         for name, value in recorded.items():
             if name == "starts":
                 test[name].update(value)

@@ -48,7 +48,12 @@ def _undrawn(items: list[pytest.Item]) -> set[str]:
     """Return the cases that this commit does not draw: those that are marked with the same words take turns."""
     number, turns, out = number_of_commit() or 0, Counter[str](), set[str]()
     for item in items:
-        drawn = item.get_closest_marker("one_part_per_commit")
+        marks = list(item.iter_markers("one_part_per_commit"))
+        if len(marks) > 1:
+            raise pytest.UsageError(
+                f"{item.nodeid} is drawn by more than one mark: {', '.join(str(one.args[0]) for one in marks)}"
+            )
+        drawn = marks[0] if marks else None
         if drawn is not None and item.get_closest_marker("only_in_test_all") is None:
             words, parts = str(drawn.args[0]), drawn.kwargs["parts"]
             turn = zlib.crc32(words.encode()) + turns[words]  # so that first cases do not all come in the same commit

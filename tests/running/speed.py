@@ -14,6 +14,8 @@ from tests.running.stored import StoredRun, folder_of
 ROUNDS, NUMBERS = 9, 20_000  # Some .2 s: single tests and planted bugs pay for it as well.
 MOST_MINUTES = 40.0
 """A selection as that of ``make test`` that takes longer on the stored machine's speed has failed."""
+MOST_RATIO = 2.0
+"""A machine that seems slower than that is given no more time: a calibration beside other work tells little."""
 ADDED_S = 60.0
 SLOWEST = 10
 
@@ -33,10 +35,11 @@ def calibrate() -> float:
 class Speed:
     """Sums up the reports of all processes, in the process that the user started."""
 
-    def __init__(self, stored: StoredRun) -> None:
+    def __init__(self, stored: StoredRun, *, bounded: bool) -> None:
+        """``bounded`` says whether the run is one that may take ``MOST_MINUTES``."""
         self.calibration_s = calibrate()
         self.minutes = 0.0
-        self._stored = stored
+        self._stored, self._bounded = stored, bounded
         self._began = time.monotonic()
         self._tests: Counter[str] = Counter()
 
@@ -55,7 +58,7 @@ class Speed:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self.minutes = (time.monotonic() - self._began) / 60
-        if self.too_long and session.config.getoption("--tests") == "most" and session.exitstatus == pytest.ExitCode.OK:
+        if self.too_long and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @property
@@ -64,7 +67,8 @@ class Speed:
 
         Without a stored run there is no bound.
         """
-        return bool(self._stored.calibration_s) and self.minutes / max(1.0, self.ratio) > MOST_MINUTES
+        bounded = self._bounded and bool(self._stored.calibration_s)
+        return bounded and self.minutes / min(max(1.0, self.ratio), MOST_RATIO) > MOST_MINUTES
 
     def lines(self) -> list[str]:
         """Return the seconds by folder and the slowest tests, in brackets those of the stored run."""

@@ -16,7 +16,7 @@ from tests.results import ROOT, store
 
 STORED = ROOT / "docs" / "results" / "tests.json"
 LEAST_S = 1.0
-SECONDS = ("seconds", "set_up_s", "call_s", "tear_down_s", "cpu_s", "waited_s")
+SECONDS = ("seconds", "set_up_s", "call_s", "tear_down_s", "cpu_s", "waited_s", "slept_s")
 
 
 def folder_of(test: str) -> str:

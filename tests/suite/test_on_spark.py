@@ -18,10 +18,9 @@ pytestmark = pytest.mark.live
 
 LEFT_OUT = {case.name for case in simulated()} - {*KINDS, *SAMPLE}
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("suite queries on Spark")
-ONE_PART = pytest.mark.one_part_per_commit("suite queries of each shape, or that only Spark can evaluate,", parts=10)
 OF_EACH_KIND = [pytest.param(case, id=case.name) for case in cases() if case.name in KINDS]
 OTHERS = [
-    pytest.param(case, id=case.name, marks=ONLY_IN_TEST_ALL if case.name in LEFT_OUT else ONE_PART)
+    pytest.param(case, id=case.name, marks=ONLY_IN_TEST_ALL if case.name in LEFT_OUT else ())
     for case in cases()
     if case.name not in KINDS
 ]
@@ -33,7 +32,7 @@ def test_rows_of_each_kind_of_operator_are_those_of_duckdb(case: Case, runs: Run
     assert_right(case, runs, reference)
 
 
-@pytest.mark.one_part_per_commit("suite queries beside faults", parts=6)
+@pytest.mark.one_part_per_commit("suite queries of each shape, or that only Spark can evaluate,", parts=6)
 @pytest.mark.parametrize("case", OTHERS)
 def test_rows_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
     assert_right(case, runs, reference)

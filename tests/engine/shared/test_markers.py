@@ -44,22 +44,21 @@ def row(at_ms: int, key: str = "a") -> pa.Table:
     return pa.table({"ts": pa.array([at_ms * 1000], pa.timestamp("us", "UTC")), "k": [key]})
 
 
-ONE_PART = pytest.mark.one_part_per_commit("queries' markers on Spark with operations of their own", parts=12)
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("queries' markers on Spark")
 
 
 def numbers() -> Iterator[Any]:
-    """Yield the numbers of all cases; ``make test`` leaves out those that have only operations of earlier ones, and draws a
-    quarter of the others."""
+    """Yield the numbers of all cases; ``make test`` leaves out those that have only operations of earlier ones, and draws
+    from the others."""
     known: set[str] = set()
     for number, (sql, _) in enumerate(CASES):
         stages = cut(push_down(read_query(sql, CATALOG, QuerySettings())), sql)
         new = {word for shape in shapes(stages) for word in OPERATIONS.findall(shape)} - known
         known |= new
-        yield pytest.param(number, id=sql[:70], marks=ONE_PART if new else ONLY_IN_TEST_ALL)
+        yield pytest.param(number, id=sql[:70], marks=() if new else ONLY_IN_TEST_ALL)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
+@pytest.mark.one_part_per_commit("queries' markers on Spark with operations of their own", parts=6)
 @in_one_loop
 @pytest.mark.parametrize("number", list(numbers()))
 async def test_no_marker_leaves_a_fragment_and_each_moves_its_watermark(bench: Bench, number: int) -> None:
