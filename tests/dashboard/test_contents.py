@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from sbon.local.cluster import LocalCluster
 from sbon.model import SinkSpec, Submission
 from tests.dashboard.conftest import ARCHIVED, MARKUP, QUERY, SQL
-from tests.dashboard.looking import PATIENCE_MS, looking, texts
+from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
 from tests.live.world import wait_for
 
 pytestmark = pytest.mark.live
@@ -64,8 +64,13 @@ def test_a_node_is_shown_closely(page: Page) -> None:
     place = page.locator("#place")
     expect(place).to_contain_text("source readings/harbour, running")
     expect(place).to_contain_text(re.compile(r"to singapore: [\d.]+ k?B/s, 1\d\d ms latency"))
-    page.locator("[data-node='singapore'] .hit").hover()
-    expect(page.locator("#place-title")).to_have_text("singapore")
+
+    def is_shown() -> bool:
+        """Point at the node again if it has moved meanwhile."""
+        page.mouse.move(*middle(page, "singapore"))
+        return page.locator("#place-title").inner_text() == "singapore"
+
+    wait_for(is_shown, "the node under the pointer is shown")
     expect(place).to_contain_text(f"sink of {QUERY}, running")
     page.mouse.move(0, 0)
     page.keyboard.press("Escape")

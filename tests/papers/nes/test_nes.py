@@ -92,7 +92,8 @@ def reachable(view: Plane) -> dict[float, dict[str, str]]:
 @pytest.mark.parametrize(
     "capacity", [{}, {"fog1": 0.0, "e1": 1.0}, {"e1": 0.0, "e2": 0.0, "fog1": 2.0}, {"cloud": 0.0, "fog1": 2.0}]
 )
-async def test_ifcop_finds_the_best_of_what_it_can_draw(capacity: Any) -> None:
+async def test_ifcop_finds_the_best_of_what_it_can_draw(capacity: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbon_node.papers.nes.ifcop.AT_ONCE", 10)
     view = world(**capacity)
     placed = await ifcop(PROBLEM, view, PlacementSettings(iterations=3000))
     best = min(reachable(view))
@@ -107,6 +108,11 @@ async def drawn(iterations: int, seeds: int, **capacity: float) -> list[Placemen
         view.rng.seed(seed)
         found.append(await ifcop(PROBLEM, view, PlacementSettings(iterations=iterations)))
     return found
+
+
+async def test_a_coin_decides_whether_an_operator_stays() -> None:
+    single = await drawn(1, 60)
+    assert sum(one.hosts()["f1"] == "e1" for one in single) / 60 == pytest.approx(0.5, abs=0.15)
 
 
 @pytest.mark.one_part_per_commit("random placements", parts=6)
