@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -51,4 +50,5 @@ def _kill(engine: SparkEngine) -> None:
     assert engine.engine_pid is not None
     family = [psutil.Process(engine.engine_pid), *psutil.Process(engine.engine_pid).children(recursive=True)]
     for process in family:
-        os.kill(process.pid, signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):  # its parent was its reason to live
+            process.kill()
