@@ -258,6 +258,12 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         assert isinstance(up, list)
         assert (up[0]["pid"], up[1]["pid"] != back[1]["pid"]) == (back[0]["pid"], True)
         assert said[-1] == f"restarted: {up[1]['node']}"
+        assert CliRunner().invoke(sbon, ["--node", up[0]["api"], "leave", "--yes"]).exit_code == 0
+        until(lambda: "start the stopped nodes again" in CliRunner().invoke(sbon, status).stderr)
+        assert CliRunner().invoke(sbon, ["cluster", "start", "--dir", str(tmp_path / "c")]).exit_code == 0
+        again = CliRunner().invoke(sbon, ["cluster", "up", "--dir", str(tmp_path / "c")])
+        assert "a cluster runs here already" in again.stderr, "a node that has left is started by its name"
+        assert [n["pid"] == up[0]["pid"] for n in run("start", up[0]["node"])] == [False, False]  # type: ignore[attr-defined]
         run("down")
         again = CliRunner().invoke(sbon, other)
         assert (again.exit_code, "a cluster with other settings is here already" in again.stderr) == (1, True)

@@ -93,7 +93,8 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
 def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
     """Start the dead nodes of a cluster; raise ``cluster-exists`` if all run, or another cluster is wanted."""
     context = click.get_current_context()
-    down = [node.name for node in old.nodes if node.process() is None]
+    left = _left(old)
+    down = [node.name for node in old.nodes if node.process() is None and node.name not in left]
     end = f"end it, and delete its data: {_command_line('down', folder, '--purge')}"
     for option, present in (("latency", old.latency), ("settings", old.settings)):
         if context.get_parameter_source(option) is ParameterSource.COMMANDLINE and context.params[option] != present:
@@ -129,7 +130,7 @@ def status(folder: Path, json_: bool) -> None:
 @json_option
 @reports_errors
 def start(names: tuple[str, ...], replace: bool, folder: Path, json_: bool) -> None:
-    """Starts again the nodes that are down, or those named, on what they have stored."""
+    """Starts again the nodes that are down but have not left, or those named, on what they have stored."""
     state = required_state(folder)
     down = {node.name: node for node in state.nodes if node.process() is None}
     for name in names:
@@ -139,8 +140,19 @@ def start(names: tuple[str, ...], replace: bool, folder: Path, json_: bool) -> N
             from sbon_node.overlay.membership.views import unknown_node
 
             raise unknown_node(name, (node.name for node in state.nodes))
-    _start(state, dict.fromkeys(names) or down, folder, replace=replace)
+    left = set[str]() if names else _left(state)
+    _start(state, dict.fromkeys(names) or [name for name in down if name not in left], folder, replace=replace)
     _show(required_state(folder), json_)
+
+
+def _left(state: ClusterState) -> set[str]:
+    """Return the nodes that have left for good, as the first node that answers knows them; none if no node does."""
+    for node in state.nodes:
+        if node.process() is not None:
+            with suppress(SbonError):
+                members = Client(node.api).ask(endpoints.members()._replace(within_s=ANSWER_S))
+                return {member.name for member in members if member.state == "left"}
+    return set()
 
 
 def _start(state: ClusterState, names: Iterable[str], folder: Path, *, replace: bool = False) -> None:
