@@ -75,7 +75,7 @@ class SparkEngine:
 
     @property
     def status(self) -> str:
-        """``idle`` (also once it died without operators: it starts when needed), ``starting``, ``running`` or ``failed``."""
+        """``idle`` (also if it died or was late without operators), ``starting``, ``running`` or ``failed``."""
         return "idle" if self._supervisor.died and not self._running else self._supervisor.status
 
     @property

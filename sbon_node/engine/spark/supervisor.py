@@ -83,7 +83,7 @@ class Supervisor:
         self.status = "idle"
         self.starts = 0
         self.died = False
-        """Whether the last engine process has died after it ran, instead of failing to start."""
+        """Whether the last engine process has died after it ran, or was late with its start, instead of failing to start."""
 
     @property
     def _log(self) -> Path:
@@ -172,7 +172,7 @@ class Supervisor:
         return self._control
 
     async def _not_started(self, error: Exception) -> None:
-        self.status, self.died = f"failed: {error}", False
+        self.status, self.died = f"failed: {error}", isinstance(error.__cause__, TimeoutError)
         log.warning("engine-not-started", reason=str(error))
         await self._kill()
 
