@@ -76,6 +76,39 @@ def parsed(kind: RowFormat, content: bytes, schema: pa.Schema, **options: Any) -
     return found.rows.to_pylist(), [bad.reason for bad in found.bad]
 
 
+TRUE, FALSE, DAY = {"true", "True", "TRUE", "1", " true"}, {"false", "0", "FALSE"}, {"2026-11-30"}
+WRITTEN = {
+    pa.bool_(): TRUE | FALSE | {"t", "f", "yes", "no", "on", "2", "-1", "1.0", "wahr"},
+    pa.date32(): DAY | {"2026-11-3", "20261130", "30.11.2026", "2026-02-30", "2026-11-30T00:00:00", "20000"},
+}
+
+
+@pytest.mark.parametrize("column", WRITTEN, ids=str)
+def test_booleans_and_dates_are_read_in_one_spelling_and_the_others_are_bad(column: pa.DataType) -> None:
+    values = {**dict.fromkeys(TRUE, True), **dict.fromkeys(FALSE, False), "2026-11-30": datetime(2026, 11, 30).date()}
+    for written in WRITTEN[column]:
+        rows, bad = parsed("csv", f"x,y\n{written},1\n".encode(), pa.schema([("x", column), ("y", pa.int64())]))
+        assert [row["x"] for row in rows] == ([values[written]] if written in values else []), written
+        assert len(bad) == (written not in values)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "read"),
+    [
+        (pa.bool_(), "true", True),
+        (pa.bool_(), "1", "bad"),
+        (pa.bool_(), '"true"', "bad"),
+        (pa.date32(), '"2026-11-30"', datetime(2026, 11, 30).date()),
+        (pa.date32(), "20000", "bad"),
+        (pa.date32(), '"30.11.2026"', "bad"),
+    ],
+)
+def test_booleans_and_dates_of_json_keep_their_types(column: pa.DataType, value: str, read: Any) -> None:
+    rows, bad = parsed("ndjson", f'{{"x": {value}}}\n'.encode(), pa.schema([("x", column)]))
+    assert [row["x"] for row in rows] == ([] if read == "bad" else [read])
+    assert len(bad) == (read == "bad")
+
+
 def number_in(kind: RowFormat, number: str, column: pa.DataType) -> Any:
     """Return the value of a text of a number, ``bad`` if it is refused."""
     schema = pa.schema([("x", column)])
