@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from sbon.model import QueryInfo, SinkSpec
-from tests.live.world import SQL, World, finished, submit, wait_for
+from sbon.model import QueryInfo, SinkSpec, SourceDeclaration, StreamDeclaration
+from tests.live.world import READINGS, ROWS, SITES, SQL, World, finished, submit, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -18,29 +17,37 @@ WHERE = " WHERE 10e0 < r.value AND r.n % 2 = 0"
 
 
 def test_rows_of_a_shared_operator_are_those_of_each_query(world: World, tmp_path: Path) -> None:
-    world.declare("twice", replay=500.0)
+    """The streams begin once both queries run: an operator is shared only as long as it retains its first rows."""
     dee, ada = world.cluster["dee"], world.cluster["ada"]
+    ada.client.create_stream(StreamDeclaration(name="twice", schema=READINGS.schema, event_time="ts"))
+    files = {site: world.files[0].parent / f"twice-{site}.csv" for site in SITES}
+    for site, file in files.items():
+        options = {"path": str(file), "from": "beginning"}
+        ada.client.attach_source(SourceDeclaration(stream="twice", name=site, node=site, connector="tail", options=options))
 
     def begin(name: str, sql: str) -> QueryInfo:
         sink = SinkSpec(kind="file", options={"path": str(tmp_path / f"{name}.parquet")})
         return submit(ada, name=name, sql=sql, consumer="dee", sink=sink, strategy="producer")
 
+    def write(lines: slice) -> None:
+        for whole, file in zip(world.files, files.values(), strict=True):
+            with file.open("a", encoding="utf-8") as out:
+                out.writelines(whole.read_text(encoding="utf-8").splitlines(keepends=True)[lines])
+
     owner = begin("owner", SQL.replace("readings", "twice"))
-    for number in count():
-        name = f"reader{number}"
-        reader = begin(name, RENAMED.format("twice") + WHERE)
-        if reader.shared or finished(dee, "owner"):
-            break
-        dee.client.stop_query(name)  # a host that is late with its answer has offered nothing
+    reader = begin("reader", RENAMED.format("twice") + WHERE)
     assert {one.id for one in reader.shared} == {one.id for one in owner.operators}
     assert not reader.operators
-    wait_for(lambda: (dee.client.query(name).rows or 0) > 100, "the reader has rows")
+    write(slice(ROWS // 2))
+    wait_for(lambda: (dee.client.query("reader").rows or 0) > 100, "the reader has rows")
     dee.client.stop_query("owner")
     # The host of one of the operators dies, and comes back when their own query is over.
     ada.kill()
     ada.restart()
-    wait_for(lambda: finished(dee, name), "the reader has all rows")
-    assert read(tmp_path / f"{name}.parquet") == world.answer()
+    write(slice(ROWS // 2, None))
+    wait_for(lambda: dee.client.query("reader").rows == len(world.answer()), "the reader has all rows")
+    dee.client.stop_query("reader")
+    assert read(tmp_path / "reader.parquet") == world.answer()
     wait_for(lambda: all(not node.client.status().operators for node in world.cluster.nodes), "no operator is left")
 
 
