@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from sbon_cli.options.examples import with_examples
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal import waiting
-from sbon_cli.terminal.exit_codes import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REFUSED
+from sbon_cli.terminal.exit_codes import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE
 from sbon_cli.terminal.standard_streams import abandon_output, is_of_output, open_closed_streams
 from sbon_cli.verbs import sections, verb_named, verbs
 
@@ -102,9 +102,10 @@ def main() -> None:
         click.UsageError(_plain(error.format_message()), context).show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
-        unasked = isinstance(error, click.Abort) and not sys.stdin.isatty()
+        of_signal = isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
+        unasked = not of_signal and not sys.stdin.isatty()
         print("\nnot confirmed; where no terminal asks, add --yes" if unasked else "\ninterrupted", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(EXIT_USAGE if unasked else EXIT_INTERRUPTED)
     except OSError as error:
         if not is_of_output(error):
             raise

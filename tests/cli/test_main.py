@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sbon_cli.verbs import verbs
+from tests.cli.commands import hearing_ctrl_c
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 SBON = (sys.executable, "-m", "sbon_cli.main")
@@ -56,10 +57,26 @@ def read_all(main: int) -> str:
     return text.decode()
 
 
-def test_a_declined_confirmation_counts_as_an_interrupt(api: str, node: Any) -> None:
+def test_a_question_that_no_terminal_answers_is_wrong_usage(api: str, node: Any) -> None:
     result = subprocess.run([*SBON, "--node", api, "leave"], input="n\n", capture_output=True, text=True, check=False)
-    assert (result.returncode, node.stopped) == (130, [])
+    assert (result.returncode, node.stopped) == (2, [])
     assert result.stderr.splitlines()[-1] == "not confirmed; where no terminal asks, add --yes"
+
+
+INTERRUPTED = """
+import _thread
+from sbon_cli import main
+main.Verbs.resolve_command = lambda *_: _thread.interrupt_main()
+main.main()
+"""
+
+
+def test_an_interrupt_while_a_command_starts_is_no_refused_question() -> None:
+    command = [sys.executable, "-c", INTERRUPTED, "members"]
+    result = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, preexec_fn=hearing_ctrl_c
+    )
+    assert (result.returncode, result.stderr.split()) == (130, ["interrupted"])
 
 
 @pytest.mark.parametrize(
