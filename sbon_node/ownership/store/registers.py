@@ -268,7 +268,7 @@ class Registers:
                     continue
             if clock.now() >= deadline:
                 nodes = ", ".join(one.node for one in configuration.members)
-                raise _no_majority(key, f"too few of {nodes} answer or agree", configuration)
+                raise _no_majority(key, f"too few of the nodes {nodes} answer or agree", configuration)
             await clock.sleep(backoff.next_s())
 
     def _noted(self, key: str, outcome: Chosen) -> Chosen:
@@ -358,9 +358,9 @@ def _keep(kept: dict[str, T], key: str, value: T) -> None:
 
 def _no_majority(key: str, message: str, configuration: Configuration | None = None) -> SbonError:
     """Return the error; its details are the acceptors of which a majority is needed, where these are known."""
-    hint = "start the nodes again, or restore the network to them"
+    hint = "start these nodes again, relieve them if they are overloaded, or restore the network to them"
     acceptors = () if configuration is None else tuple(one.node for one in configuration.acceptors)
-    return SbonError("no-majority", f"{key}: {message}", where=key, hint=hint, details=acceptors)
+    return SbonError("no-majority", message, where=key, hint=hint, details=acceptors)
 
 
 # -- Documents for this node's use: from its own disk, from memory, or from an acceptor that has them -----------------
