@@ -163,6 +163,8 @@ def push_rows(name: str, rows: Any, source: str, key: str) -> Ask[Pushed]:
     return push(name, ndjson(rows), "application/x-ndjson", source=source, key=key)
 
 
+ACKNOWLEDGE_S = 10.0
+"""Longest wait for the answer to an acknowledgement, which is sent again."""
 SUBMISSION_SIGNS = 3
 """Missing signs of life after which a submission is given up: it leaves a query of unknown state."""
 
@@ -275,7 +277,7 @@ def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[Reader 
 def acknowledge(query_id: str, numbers: Mapping[str, int], reader: str, sink: str = "") -> Ask[None]:
     """Acknowledge frames, with the word of the ``reader`` event with which their rows began."""
     body = msgspec.json.encode({"numbers": numbers, "reader": reader, **({"sink": sink} if sink else {})})
-    return Ask("POST", f"/v1/queries/{_part(query_id)}/acknowledge", type(None), body)
+    return Ask("POST", f"/v1/queries/{_part(query_id)}/acknowledge", type(None), body, within_s=ACKNOWLEDGE_S)
 
 
 def anything(method: str, path: str, body: Any) -> Ask[Any]:

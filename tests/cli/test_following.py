@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from itertools import count, groupby, pairwise
@@ -390,3 +391,25 @@ def test_ctrl_c_before_a_query_is_accepted_says_where_to_look(api: str, monkeypa
     assert (result.exit_code, result.stdout) == (130, "")
     assert "interrupted before the query was accepted" in result.stderr
     assert "sbon query list" in result.stderr
+
+
+def test_a_stop_that_is_not_answered_is_given_up_and_the_query_is_named(
+    api: str, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node gives signs of life, and its answer waits for another node; the command asks once."""
+
+    async def stop(query_id: str) -> None:
+        node.stopped.append(query_id)
+        await asyncio.Event().wait()
+
+    def interrupted(writer: object, written: Rows) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(node, "stop_query", stop)
+    monkeypatch.setattr("sbon_cli.commands.queries.rows.STOP_S", 0.3)
+    monkeypatch.setattr("sbon_cli.commands.queries.rows.NdjsonWriter.__call__", interrupted)
+    node.script = [[frame(1, 1), FINISHED]]
+    result = run(api, "submit", "select 1", "--rm")
+    assert (result.exit_code, node.stopped) == (130, ["q1"])
+    assert "cannot stop q1: no node answers" in result.stderr
+    assert result.stderr.splitlines()[-1].endswith("q1 may still run; to stop it: sbon query stop q1")

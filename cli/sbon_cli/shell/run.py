@@ -126,7 +126,7 @@ class Runner:
         """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""
         with tied(self._client, stop_after=True) as tie:
             info = submitted(self._client, Submission(sql=sql, **self._fields), tie=tie)
-            return follow_to_the_end(self._client, info, json_=self._json, stop_after=True)
+            return follow_to_the_end(self._client, info, tie, json_=self._json)
 
     def _explain(self, statement: actions.Explain) -> None:
         client, placement = self._client, statement.placement

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sbon import SbonError, follower, states
+from sbon import SbonError, endpoints, follower, states
 from sbon.client import Client
 from sbon.follower import Listening
 from sbon.model import Finished, QueryInfo, Rows, SinkInfo
@@ -18,6 +18,8 @@ from sbon_protocol.api.catalogue import called
 
 ANY_SINK = "any"
 """In place of a sink's id: the first one, or else one of the follower's own."""
+STOP_S = 10.0
+"""Longest wait in seconds for a node that is to end what this command has begun: the command itself ends then."""
 SILENT_S, SILENT_MOST_S = 9.0, 300.0
 """First and longest time in seconds without rows, after which the query's record is asked for the reason; it doubles each time.
 
@@ -82,7 +84,7 @@ class Follower:
         finally:
             if self.sink == ANY_SINK and following.sink not in ("", ANY_SINK):
                 with suppress(SbonError):  # Its node removes it a while later.
-                    self.client.remove_sink(self.query, following.sink)
+                    self.client.ask(endpoints.remove_sink(self.query, following.sink)._replace(within_s=STOP_S))
         assert following.end is not None
         return following.end
 

@@ -8,10 +8,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 
-from sbon import SbonError, states
+from sbon import SbonError, endpoints, states
 from sbon.model import FOLLOW, QueryInfo, Rows
 from sbon_cli.client import Client
-from sbon_cli.commands.queries.follow import Follower, row_line, skipped, unread
+from sbon_cli.commands.queries.follow import STOP_S, Follower, row_line, skipped, unread
 from sbon_cli.commands.queries.progress import watched
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, Output, cell_text, err, out, plain, rows_output, rows_text
@@ -99,13 +99,58 @@ def writer(json_: bool) -> Writer:
     return forms[rows_output(json_)]()
 
 
-def follow_to_the_end(
-    client: Client, info: QueryInfo, *, json_: bool, stop_after: bool, quiet: bool = False, sink: str = ""
-) -> int:
+class Tie:
+    """A query that ends with this command, if ``stops``: its id once that is known, and whether the node has accepted it."""
+
+    def __init__(self, client: Client, query: str, *, stops: bool) -> None:
+        self._client, self.query, self.accepted, self.stops = client, query, bool(query), stops
+
+    def stop(self, rows: int | None = None) -> None:
+        """Stop the query, if there is one, and report it with its ``rows``; try once, for :data:`.follow.STOP_S` at most.
+
+        A node gives up a submission whose connection ends, or has just accepted it.
+        """
+        query, self.query = self.query, ""
+        if not query:
+            return
+        left = f"{query} may still run; to stop it: sbon query stop {query}"
+        try:
+            stopped = self._client.ask(endpoints.stop(query)._replace(within_s=STOP_S))
+            notice(f"stopped {stopped.id}" + ("" if rows is None else f" after {rows_text(rows)}"))
+        except SbonError as error:
+            if self.accepted or error.code != "unknown-query":
+                notice(f"cannot stop {query}: {error.message}; {left}")
+        except (KeyboardInterrupt, SystemExit):
+            notice(left)
+            raise
+
+
+@contextmanager
+def tied(client: Client, query: str = "", *, stop_after: bool) -> Iterator[Tie]:
+    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stop_after`` it keeps running, as a
+    line says after an error.
+
+    The block begins before the submission, which tells the tie its query: no moment is left in which a signal ends the command
+    alone.
+    """
+    tie = Tie(client, query, stops=stop_after)
+    if stop_after:
+        leave_on_signals()
+    try:
+        yield tie
+    except BaseException as error:
+        if stop_after:
+            tie.stop()
+        elif tie.accepted and isinstance(error, SbonError):
+            notice(f"{tie.query} may still run: sbon query show {tie.query}")
+        raise
+
+
+def follow_to_the_end(client: Client, info: QueryInfo, tie: Tie, *, json_: bool, quiet: bool = False, sink: str = "") -> int:
     """Print the query's rows until it ends, and its progress unless ``quiet``; return the exit code.
 
-    Ctrl-C detaches and leaves the query running, or stops it with ``stop_after``, within a block of :func:`tied`. Rows that have
-    arrived are printed first, so that the next follower begins after them; a second Ctrl-C does not wait for that.
+    Ctrl-C detaches and leaves the query running, or stops it as the ``tie`` says. Rows that have arrived are printed first, so
+    that the next follower begins after them; a second Ctrl-C does not wait for that.
     """
     write = writer(json_)
     follower = Follower(client, info.id, write, notice, sink=sink)
@@ -115,9 +160,8 @@ def follow_to_the_end(
                 write.console = console
             end = follower.run()
     except KeyboardInterrupt:
-        if stop_after:
-            client.stop_query(info.id)
-            notice(f"stopped {info.id} after {rows_text(write.rows)}")
+        if tie.stops:
+            tie.stop(write.rows)
         else:
             notice(f"detached after {rows_text(write.rows)}; {info.id} keeps running: sbon query follow {info.id}")
         return EXIT_INTERRUPTED
@@ -133,48 +177,6 @@ def follow_to_the_end(
         delivered = rows_text(record.rows) if record is not None else "its rows"
         notice(f"{info.id} {end.state}: {delivered} delivered to {info.sink.kind}")
     return 0
-
-
-class Tie:
-    """A query that ends with this command: its id once that is known, and whether the node has accepted it."""
-
-    def __init__(self, client: Client, query: str) -> None:
-        self._client, self.query, self.accepted = client, query, bool(query)
-
-    def stop(self) -> None:
-        """Stop the query, if there is one: a node gives up a submission whose connection ends, or has just accepted it."""
-        if not self.query:
-            return
-        try:
-            notice(f"stopped {self._client.stop_query(self.query).id}")
-        except SbonError as error:
-            if self.accepted or error.code != "unknown-query":
-                notice(f"cannot stop {self.query}: {error.message}")
-
-
-@contextmanager
-def tied(client: Client, query: str = "", *, stop_after: bool) -> Iterator[Tie]:
-    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stop_after`` it keeps running, as a
-    line says after an error.
-
-    The block begins before the submission, which tells the tie its query: no moment is left in which a signal ends the command
-    alone.
-    """
-    tie = Tie(client, query)
-    if not stop_after:
-        try:
-            yield tie
-        except SbonError:
-            if tie.accepted:
-                notice(f"{tie.query} may still run: sbon query show {tie.query}")
-            raise
-        return
-    leave_on_signals()
-    try:
-        yield tie
-    except BaseException:
-        tie.stop()
-        raise
 
 
 def _recorded(client: Client, query: str) -> QueryInfo | None:

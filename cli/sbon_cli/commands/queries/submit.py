@@ -95,9 +95,9 @@ def submit(
         info = submitted(client, submission, quiet=quiet, tie=tie)
         if following:
             if sink.kind == FOLLOW:
-                code = follow_to_the_end(client, info, json_=json_, stop_after=rm, quiet=quiet)
+                code = follow_to_the_end(client, info, tie, json_=json_, quiet=quiet)
             else:
-                code = _wait(client, info, stop_after=rm, quiet=quiet)
+                code = _wait(client, info, tie, quiet=quiet)
     if following:
         sys.exit(code)
     if json_:
@@ -140,7 +140,7 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False, ti
     raise AssertionError("a submission without an error ends with its acceptance")
 
 
-def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> int:
+def _wait(client: Client, info: QueryInfo, tie: Tie, *, quiet: bool) -> int:
     """Wait until the query ends, while its rows go to a sink; report why none do, and ask again where no answer comes."""
     silence, reconnection = Silence(lambda: silence_reason(info), notice, time.monotonic), Reconnection()
     reconnection.heard()
@@ -162,9 +162,8 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> 
                 else:
                     silence.lasts()
     except KeyboardInterrupt:
-        if stop_after:
-            client.stop_query(info.id)
-            notice(f"stopped {info.id} after {rows_text(info.rows)}")
+        if tie.stops:
+            tie.stop(info.rows)
         else:
             notice(f"{info.id} keeps running: sbon query show {info.id}")
         return EXIT_INTERRUPTED
