@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -49,6 +50,22 @@ def test_a_stop_of_a_cluster_says_why_processes_were_killed(tmp_path: Path, monk
         "stopped 1 of 1 nodes",
         "killed 1 process that had not ended 0.2 s later: london did not stop within 0.3 s",
     ]
+
+
+def test_a_stop_of_a_cluster_names_each_node_that_has_stopped(tmp_path: Path) -> None:
+    mark = f"mark-{os.getpid()}-each"
+    with ExitStack() as stack:
+        nodes = []
+        for name in ("london", "paris"):
+            command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+            process = stack.enter_context(subprocess.Popen(command, env={MARK: mark}))
+            created_s = psutil.Process(process.pid).create_time()
+            nodes.append(NodeState(name=name, address="127.0.0.1:1", api="", pid=process.pid, created_s=created_s))
+        ClusterState(mark=mark, nodes=tuple(nodes)).write(tmp_path)
+        result = CliRunner().invoke(sbon, ["cluster", "down", "--dir", str(tmp_path)])
+    *stopped, last = result.stderr.splitlines()
+    assert (result.exit_code, sorted(stopped)) == (0, ["london has stopped", "paris has stopped"])
+    assert last == "stopped 2 of 2 nodes"
 
 
 def test_a_start_of_an_unknown_node_names_one_that_is_spelt_alike(tmp_path: Path) -> None:

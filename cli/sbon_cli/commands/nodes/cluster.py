@@ -26,6 +26,7 @@ from sbon_cli.commands.nodes.config import flags_of
 from sbon_cli.commands.nodes.members import health
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import EXIT_REFUSED, counted, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.waiting import waiting
 from sbon_node.config.config import load
 
 FOLDER = Path(".sbon-cluster")
@@ -81,7 +82,8 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
     flags = flags_of(settings, {})
     load(None, environ={}, flags=flags)  # refused before anything starts
     overrides = {name: flag.value for name, flag in flags.items()}
-    with LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True) as local:
+    local = LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True)
+    with waiting(f"the start of {counted(count, 'node')}"), local:
         nodes = tuple(NodeState.of(node) for node in local.nodes)
         state = ClusterState(mark=local.mark, nodes=nodes, latency=latency, settings=settings)
         state.write(local.folder)
@@ -167,7 +169,8 @@ def _start(state: ClusterState, names: Iterable[str], folder: Path, *, replace: 
         node.start(replace=replace)
         nodes[name] = NodeState.of(node)
         msgspec.structs.replace(state, nodes=tuple(nodes.values())).write(folder)
-        node.wait_ready()
+        with waiting(f"the start of {name}"):
+            node.wait_ready()
 
 
 @cluster.command()
@@ -182,12 +185,14 @@ def down(purge: bool, folder: Path) -> None:
         for signum in (signal.SIGCONT, signal.SIGTERM):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signum)
-    _, late = psutil.wait_procs(list(going), timeout=NODES_END_S)
-    killed = end_all(state.mark, folder.absolute(), grace_s=ENGINES_END_S)
+    with waiting(f"the end of {counted(len(going), 'node')}"):
+        _, late = psutil.wait_procs(going, NODES_END_S, lambda process: err().print(f"[dim]{going[process]} has stopped[/]"))
+    names = [name for process, name in going.items() if process in late]
+    with waiting(f"the end of {' and '.join(('the engines', *names))}"):
+        killed = end_all(state.mark, folder.absolute(), grace_s=ENGINES_END_S)
     if purge:
         _purge(folder, state)
     err().print(f"stopped {len(going)} of {len(state.nodes)} nodes")
-    names = [name for process, name in going.items() if process in late]
     if killed:
         err().print(f"[yellow]{killed_text(killed, names)}[/]")
 
