@@ -30,6 +30,9 @@ SECRETS = "SBON_SECRET_"
 LACKING = ("low-disk", "data-dir")
 """Codes of reasons against readiness that do not pass by themselves."""
 
+HINT = "  hint: "
+"""Beginning of the line below the error with which a node ends."""
+
 _OTHERS = 0o077
 log = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ class LocalNode:
         self.log = folder / "log"
         self.arguments, self._mark, self._tied = tuple(arguments), mark, tied
         self._process: subprocess.Popen[bytes] | None = None
-        self._lost = False
+        self._lost, self._log_begins = False, 0
 
     @property
     def address(self) -> str:
@@ -81,6 +84,7 @@ class LocalNode:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_") or k.startswith(SECRETS)}
         environment[MARK] = self._mark
         with open(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            self._log_begins = log.tell()
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE if self._tied else subprocess.DEVNULL,
@@ -120,13 +124,24 @@ class LocalNode:
         return lasting[0] if lasting else False
 
     def failure(self, reason: str) -> SbonError:
-        code = self._process.poll() if self._process is not None else None
-        ended = f"ended with exit code {code}" if code is not None else reason
-        return SbonError("node-failed", f"{self.name} {ended}", where=str(self.log), details=self.log_tail())
+        """Return the error of a process that has ended, with what it has printed as the cause, or else of the ``reason``.
+
+        The cause is the last line that is neither indented nor JSON: an error with a hint below it, or the end of a traceback.
+        """
+        code, lines = self._process.poll() if self._process is not None else None, self.log_tail()
+        if code is None:
+            return SbonError("node-failed", f"{self.name} {reason}", where=str(self.log), details=lines)
+        causes = [line for line in lines if not line.startswith(("{", " "))][-1:]
+        hints = [line for line in lines if line.startswith(HINT)][-1:]
+        message = ": ".join([f"{self.name} ended with exit code {code}", *(cause.removeprefix("error: ") for cause in causes)])
+        details = tuple(line for line in lines if line not in (*causes, *hints))
+        return SbonError("node-failed", message, where=str(self.log), hint="".join(hints).removeprefix(HINT), details=details)
 
     def log_tail(self, lines: int = 10) -> tuple[str, ...]:
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return tuple(text.splitlines()[-lines:])
+        """Return the last lines since its start; if the log was cut since, those that are left."""
+        written = self.log.read_bytes() if self.log.exists() else b""
+        begins = self._log_begins if self._log_begins <= len(written) else 0
+        return tuple(written[begins:].decode(errors="replace").splitlines()[-lines:])
 
     def kill(self, signum: signal.Signals = signal.SIGKILL, *, wait_s: float = 60.0) -> None:
         """Send the signal to the daemon alone and wait until it is gone; its engine process notices by itself."""

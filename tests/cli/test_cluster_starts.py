@@ -1,0 +1,37 @@
+"""Starts of a local cluster's nodes: what is said of one that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon.local import node as local_node
+from sbon.local.node import LocalNode
+from sbon_protocol.errors import SbonError
+from tests.addresses import own_host
+
+REFUSED = """print('{"event": "starting"}', flush=True); raise SystemExit("error: node.port: in use\\n  hint: choose another")"""
+CRASHED = """print('{"event": "starting"}', flush=True); {}["lost"]"""
+
+
+@pytest.mark.parametrize(
+    "script, message, hint",
+    [
+        (REFUSED, "a ended with exit code 1: node.port: in use", "choose another"),
+        (CRASHED, "a ended with exit code 1: KeyError: 'lost'", ""),
+    ],
+    ids=["refused", "crashed"],
+)
+def test_a_node_that_ends_is_an_error_with_its_cause_and_the_lines_of_this_start_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str, hint: str
+) -> None:
+    monkeypatch.setattr(local_node, "DAEMON", ("-c", script))
+    node = LocalNode("a", own_host(), tmp_path, (), "mark", tied=False)
+    node.log.write_text("error: the disk was full\n  hint: free some space\n")
+    node.start()
+    with pytest.raises(SbonError) as refused:
+        node.wait_ready()
+    error = refused.value
+    assert (error.code, error.message, error.hint, error.where) == ("node-failed", message, hint, str(node.log))
+    assert (error.details[0], "the disk was full" in str(error.details)) == ('{"event": "starting"}', False)
