@@ -1,4 +1,4 @@
-"""Starts of a local cluster's nodes: what is said of one that fails."""
+"""Starts of a local cluster's nodes: what is said of one that fails, and of nodes that run as root."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from sbon.local import node as local_node
+from sbon.local.cluster import AS_ROOT
 from sbon.local.node import LocalNode
+from sbon_cli.commands.nodes import cluster
 from sbon_protocol.errors import SbonError
 from tests.addresses import own_host
+from tests.cli.commands import run
 
 REFUSED = """print('{"event": "starting"}', flush=True); raise SystemExit("error: node.port: in use\\n  hint: choose another")"""
 CRASHED = """print('{"event": "starting"}', flush=True); {}["lost"]"""
@@ -35,3 +38,20 @@ def test_a_node_that_ends_is_an_error_with_its_cause_and_the_lines_of_this_start
     error = refused.value
     assert (error.code, error.message, error.hint, error.where) == ("node-failed", message, hint, str(node.log))
     assert (error.details[0], "the disk was full" in str(error.details)) == ('{"event": "starting"}', False)
+
+
+@pytest.mark.parametrize(
+    "user, settings, warned",
+    [(0, (), True), (0, ("--set", "connectors.data_roots=/data"), False), (1000, (), False)],
+    ids=["root", "root with a limit", "another user"],
+)
+def test_a_cluster_of_root_without_a_limit_on_its_files_warns_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, settings: tuple[str, ...], warned: bool
+) -> None:
+    def refused(*arguments: object, **options: object) -> None:
+        raise SbonError("no-addresses", "no loopback addresses are free")
+
+    monkeypatch.setattr(cluster, "LocalCluster", refused)
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    result = run("http://127.0.0.1:1", "cluster", "up", "--dir", str(tmp_path / "c"), *settings)
+    assert (result.exit_code, AS_ROOT in result.stderr) == (1, warned)

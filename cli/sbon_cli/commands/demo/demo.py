@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -23,7 +24,7 @@ from rich.table import Column, Table
 from rich.tree import Tree
 
 from sbon import SbonError, model, states
-from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.cluster import AS_ROOT, SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import cities
 from sbon.model import Accepted, QueryInfo, QueryUsage, Rows, SourceDeclaration, StreamDeclaration, Submission
 from sbon_cli.commands.demo import nycflights
@@ -115,6 +116,8 @@ def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     show = Show(console, CONSUMER)
+    if os.geteuid() == 0:
+        show.line(f"[yellow]{AS_ROOT}[/], until the demo ends")
     with LocalCluster(list(cities().names), latency="cities", overrides=SHORT_LIVED) as cluster:
         try:
             results = run(cluster, show, strategy, seconds, days)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import signal
@@ -19,7 +20,7 @@ from click.core import ParameterSource
 
 from sbon import SbonError, endpoints
 from sbon.client import Client
-from sbon.local.cluster import EMULATION, STATE, LocalCluster
+from sbon.local.cluster import AS_ROOT, EMULATION, STATE, LocalCluster
 from sbon.local.node import LocalNode, write_private
 from sbon.local.processes import end_all
 from sbon_cli.commands.nodes.config import flags_of
@@ -82,6 +83,8 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
     flags = flags_of(settings, {})
     load(None, environ={}, flags=flags)  # refused before anything starts
     overrides = {name: flag.value for name, flag in flags.items()}
+    if os.geteuid() == 0 and "connectors.data_roots" not in overrides:
+        err().print(f"[yellow]{AS_ROOT}[/]; to name the folders that they may use: --set connectors.data_roots=DIR,DIR")
     local = LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True)
     with waiting(f"the start of {counted(count, 'node')}"), local:
         nodes = tuple(NodeState.of(node) for node in local.nodes)
