@@ -16,8 +16,10 @@ from sbon_cli.client import Client
 from sbon_cli.main import sbon
 from sbon_cli.options.types import milliseconds_of
 from sbon_cli.verbs import verbs
+from sbon_node.operations.examination import Examination
 from sbon_node.queries.describing.lookup import UNANSWERED_HEADER, Unanswered
 from sbon_protocol.api.queries import QueryInfo
+from sbon_protocol.errors import SbonError
 from tests.cli.commands import lines, on_a_terminal, run
 
 
@@ -46,6 +48,31 @@ def test_a_list_of_queries_says_on_stderr_who_may_hold_more(api: str, node: Any,
     result = run(api, "query", "list")
     assert (result.exit_code, result.stderr.splitlines()) == (0, told)
     assert {"st1", "unreachable:", *reason.split()} <= set(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "command", [("query", "list"), ("queries",), ("sql", "-c", "SHOW QUERIES"), ("stream", "show", "flights", "--upstream")]
+)
+def test_a_list_that_no_node_answers_is_that_of_an_unreachable_node(
+    api: str, node: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    async def listed() -> None:
+        raise SbonError("nodes-unreachable", "no node answers, not even the one asked: a (alive), b (alive)")
+
+    monkeypatch.setattr(node, "listed", listed)
+    result = run(api, *command)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "not even the one asked: a (alive), b (alive)" in result.stderr
+
+
+def test_a_lineage_and_the_doctor_name_nodes_that_may_hold_more_queries(api: str, node: Any) -> None:
+    node.unanswered = [Unanswered("d", "alive")]
+    lineage = run(api, "stream", "show", "flights", "--downstream")
+    assert lineage.stderr.splitlines() == ["no answer from d (alive): it may hold queries that are not listed"]
+    node.operations.examination = Examination(node="a")
+    findings = json.loads(run(api, "doctor", "--json").stdout)["findings"]
+    told = [(one["check"], one["message"]) for one in findings if one["verdict"] == "warning"]
+    assert told == [("queries", "those of d (alive) are not known: no answer from there")]
 
 
 def test_nodes_without_an_answer_are_read_from_any_spelling_of_the_header() -> None:

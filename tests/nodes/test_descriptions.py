@@ -276,6 +276,21 @@ def test_hosts_describe_a_query_whose_acceptor_is_absent(tmp_path: Path, state: 
     in_cluster(tmp_path, "ab", test)
 
 
+def test_a_list_that_no_node_answers_is_no_empty_list(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        servers: list[Any] = [cluster.at(name).daemon.context.server for name in "ab"]
+        handlers = [server._handlers.pop("list-queries") for server in servers]
+        with pytest.raises(SbonError) as refused:
+            await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
+        assert refused.value.code == "nodes-unreachable"
+        assert refused.value.message == "no node answers, not even the one asked: a (alive), b (alive)"
+        servers[0]._handlers["list-queries"] = handlers[0]
+        found = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
+        assert (list(found), found.unanswered) == ([], (("b", "alive"),))
+
+    in_cluster(tmp_path, "ab", test)
+
+
 def test_a_departed_node_holds_no_queries(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await ask(cluster, "c", cluster.at("c").daemon.adaptation.leaving.leave_and_stop())

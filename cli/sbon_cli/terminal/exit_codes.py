@@ -23,6 +23,6 @@ _CONFIGURATION_CODES = frozenset(
 
 
 def exit_code_of(error: SbonError) -> int:
-    if error.code in ("node-unreachable", "consumer-unreachable"):
+    if error.code in ("node-unreachable", "nodes-unreachable", "consumer-unreachable"):
         return EXIT_UNREACHABLE
     return EXIT_USAGE if error.code in _CONFIGURATION_CODES else EXIT_REFUSED

@@ -53,10 +53,16 @@ class QueryLookup:
     async def all(self) -> QueryList:
         """Return the queries of all nodes that answer, each as the acceptor with the newest state knows it; the oldest first.
 
-        For queries whose record no node that answers has, return what the hosts of their components know.
+        For queries whose record no node that answers has, return what the hosts of their components know. Raise
+        ``nodes-unreachable`` if no node answers, this one included.
         """
         answers = await self._ask_all()
         answered = frozenset(answer.node for answer in answers if answer.queries is not None)
+        if not answered:
+            message = f"no node answers, not even the one asked: {', '.join(map(str, self._unanswered(answers)))}"
+            raise SbonError(
+                "nodes-unreachable", message, hint="see whether their machines are overloaded: sbon doctor; ask again"
+            )
         known = [_marked(info, answered) for info in _newest_states(answers)]
         lost = [self._without_record(query, parts, answered) for query, parts in (await self._orphans(answers)).items()]
         oldest_first = sorted([*_newest(known), *lost], key=lambda info: (not info.submitted_ms, info.submitted_ms, info.id))
@@ -313,12 +319,8 @@ def _is_it(info: QueryInfo, query: str) -> bool:
 
 def _newest(known: Iterable[QueryInfo]) -> list[QueryInfo]:
     """Return one query of each name: the live one, or else the newest. The others are shown by their uids."""
-    newest: dict[str, QueryInfo] = {}
-    for info in known:
-        other = newest.get(info.id)
-        if other is None or (info.state in LIVE, info.submitted_ms) > (other.state in LIVE, other.submitted_ms):
-            newest[info.id] = info
-    return list(newest.values())
+    the_newest_last = sorted(known, key=lambda info: (info.state in LIVE, info.submitted_ms))
+    return list({info.id: info for info in the_newest_last}.values())
 
 
 def decoded(value: object, type_: type[T], where: str = "query") -> T:
@@ -366,11 +368,8 @@ def _missing(context: Context, record: QueryRecord, nodes: Iterable[str]) -> str
     if record.state not in LIVE:
         return ""
     sources = (planned.source.node for planned in record.plan.sources)
-    missing = []
-    for name in sorted({*sources, *nodes, record.consumer} - {context.name}):
-        if why := context.presence.absence(name):
-            missing.append(f"{name} {why}")
-    return "; ".join(missing)
+    needed = sorted({*sources, *nodes, record.consumer} - {context.name})
+    return "; ".join(f"{name} {why}" for name in needed if (why := context.presence.absence(name)))
 
 
 def _cut(text: str) -> str:

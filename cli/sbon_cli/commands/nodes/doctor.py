@@ -109,6 +109,8 @@ def _queries(client: Client) -> list[CheckResult]:
     troubled = [query for query in each if query.reason and query.state in NOT_OVER]
     lost = [query for query in troubled if _is_lost(query)]
     results = [failed(f"query {query.id}", query.reason, LOST_REMEDY.format(query.id)) for query in lost]
+    if silent := ", ".join(map(str, listing.unanswered)):
+        results.append(warning("queries", f"those of {silent} are not known: no answer from there", "ask again: sbon doctor"))
     results += _waiting([query for query in troubled if query not in lost], each)
     results = results or ([ok("queries", f"{len(each)}, none has lost a component or waits")] if each else [])
     return [*results, *_durability(each)]

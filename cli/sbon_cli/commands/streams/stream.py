@@ -17,13 +17,14 @@ from sbon.model import QueryInfo, SourceDeclaration, StreamDeclaration, StreamIn
 from sbon.states import LIVE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
+from sbon_cli.commands.queries.query import print_unanswered
 from sbon_cli.commands.queries.sink_urls import options_of
 from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.push import push
 from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.options.types import duration_of, milliseconds_of
-from sbon_cli.terminal.output import asks_node, bytes_text, print_json, print_records, print_table, reports_errors, say, tell
+from sbon_cli.terminal.output import asks_node, bytes_text, print_records, print_table, reports_errors, say, tell
 from sbon_cli.terminal.reading import text_of
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import parse_schema
@@ -204,19 +205,16 @@ def show(api: str, name: str, upstream: bool, downstream: bool, json_: bool) -> 
     """Shows a stream's columns and its sources with their counts, or its lineage."""
     client = Client(api)
     info = client.stream(name)
-    if upstream or downstream:
-        lineage = Lineage(client.streams(), client.queries())
-        chosen = {"upstream": lineage.upstream(name)} if upstream else {}
-        if downstream:
-            chosen["downstream"] = lineage.downstream(name)
-        if json_:
-            print_json({direction: [line._asdict() for line in lines] for direction, lines in chosen.items()})
-        else:
-            _show_lineage(name, chosen)
-    elif json_:
-        print_json(info)
-    else:
-        show_stream(info)
+    if not (upstream or downstream):
+        tell(info, json_, show_stream)
+        return
+    queries = client.queries()
+    lineage = Lineage(client.streams(), queries)
+    chosen = {"upstream": lineage.upstream(name)} if upstream else {}
+    chosen |= {"downstream": lineage.downstream(name)} if downstream else {}
+    records = {direction: [line._asdict() for line in lines] for direction, lines in chosen.items()}
+    tell(records, json_, lambda records: _show_lineage(name, chosen))
+    print_unanswered(queries)
 
 
 def _show_lineage(name: str, chosen: Mapping[str, Sequence[Line]]) -> None:
