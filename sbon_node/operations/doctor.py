@@ -134,13 +134,17 @@ EXAMINED_S = 30.0
 BURST, PER_S, MAX_ASKERS = 4, 0.1, 1024
 """Examinations that one member may ask for at once, and a second."""
 LATE_MS, VERY_LATE_MS = 500.0, 10_000.0
+OVERLOADED = 4.0
+"""Load average of the last minute per core from which a node may answer pings so late that others suspect it."""
 
 
 class Doctor:
-    """Runs one examination at a time, for all that ask meanwhile; ``readiness`` returns the node's own."""
+    """Runs one examination at a time, for all that ask meanwhile; ``readiness`` and ``load`` (per core) are the node's own."""
 
-    def __init__(self, config: Config, context: Context, reach: Reach, readiness: Callable[[], Readiness]) -> None:
-        self._config, self._context, self._reach, self._readiness = config, context, reach, readiness
+    def __init__(
+        self, config: Config, context: Context, reach: Reach, readiness: Callable[[], Readiness], load: Callable[[], float]
+    ) -> None:
+        self._config, self._context, self._reach, self._readiness, self._load = config, context, reach, readiness, load
         self._under_way: asyncio.Task[Examination] | None = None
         each = partial(TokenBucket, BURST, PER_S)
         self._buckets = TokenBuckets(whole=TokenBucket(4 * BURST, 4 * PER_S), each=each, most=MAX_ASKERS)
@@ -196,18 +200,29 @@ class Doctor:
         data_dir = ok("data-dir", f"{self._context.data_dir}, held by this node")
         members = _members(self._context.membership.members(), self._context.name)
         alone = _alone(self._config, peers)
-        results = [*_node(self._readiness()), *machine, data_dir, *members, *alone, *judged(reached, self._config.node.announced)]
+        own = [*_node(self._readiness()), *machine, loaded(self._context.name, self._load()), data_dir]
+        results = [*own, *members, *alone, *judged(reached, self._config.node.announced)]
         if len(sampled) < len(peers):
             results.append(ok("peers", f"{len(sampled)} of {len(peers)} others were asked"))
         return Examination(node=self._context.name, findings=tuple(results))
 
 
+def loaded(node: str, per_core: float) -> CheckResult:
+    """Judge the load average of a node's machine, per core. Pure."""
+    message = f"{node} had {per_core:.1f} runnable processes for each core of its machine in the last minute"
+    if per_core < OVERLOADED:
+        return ok("load", message)
+    remedy = "end other programs there, run fewer nodes on the machine, or move operators away: sbon query migrate, sbon drain"
+    return warning("load", f"{message}: it answers late, and others may suspect it", remedy)
+
+
 def judged(reached: list[Reached], announced: Address) -> list[CheckResult]:
     """Judge the peers' reports about a node that announces the address ``announced``. Pure."""
     results = [_reachable(peer, announced.port) for peer in reached]
-    answered = [peer for peer in reached if peer.answer is not None]
-    if answered:
-        results += [_address(answered, announced), *_clocks(answered), _versions(answered)]
+    answers = {peer.node: peer.answer for peer in reached if peer.answer is not None}
+    if answers:
+        clocks = _clocks([peer for peer in reached if peer.node in answers])
+        results += [_address(answers, announced), *clocks, _versions(answers)]
     return results
 
 
@@ -271,18 +286,13 @@ def _node(readiness: Readiness) -> list[CheckResult]:
 
 def _reachable(peer: Reached, port: int) -> CheckResult:
     """Check UDP and TCP, to a peer and back from it."""
-    check, wrong = f"ports {peer.node}", []
-    if peer.ping_ms is None:
-        wrong.append("UDP to it or its answers are lost")
-    if peer.answer is None:
+    check, answer = f"ports {peer.node}", peer.answer
+    wrong = ["UDP to it or its answers are lost"] if peer.ping_ms is None else []
+    if answer is None:
         wrong.append(f"TCP to it: {peer.refusal}")
     else:
-        if peer.answer.udp:
-            wrong.append(f"UDP from it: {peer.answer.udp}")
-        if peer.answer.tcp:
-            wrong.append(f"TCP from it: {peer.answer.tcp}")
+        wrong += [f"{kind} from it: {why}" for kind, why in (("UDP", answer.udp), ("TCP", answer.tcp)) if why]
     if not wrong:
-        assert peer.answer is not None
         return ok(check, f"UDP and TCP in both directions, {peer.ping_ms:.1f} ms there and back")
     remedy = (
         f"let UDP and TCP to port {port} through the firewalls on both sides; behind a NAT forward the port and set "
@@ -291,26 +301,21 @@ def _reachable(peer: Reached, port: int) -> CheckResult:
     return failed(check, "; ".join(wrong), remedy)
 
 
-def _address(answered: list[Reached], announced: Address) -> CheckResult:
+def _address(answers: dict[str, ReachedBack], announced: Address) -> CheckResult:
     """Check the node's address as peers know it, and the origin of its connections."""
-    hosts = sorted({peer.answer.seen.host for peer in answered if peer.answer is not None})
+    hosts = sorted({answer.seen.host for answer in answers.values()})
     message = f"announced as {announced}; peers see connections from {', '.join(hosts)}"
-    unreached = [peer.node for peer in answered if peer.answer is not None and (peer.answer.udp or peer.answer.tcp)]
+    unreached = [node for node, answer in answers.items() if answer.udp or answer.tcp]
     if unreached:
         remedy = f"set node.advertise to an address that they reach, perhaps {hosts[0]}"
         return failed("address", f"{message}; {', '.join(unreached)} cannot reach it there", remedy)
     if is_loopback(announced.host) and any(not is_loopback(address) for address in hosts):
         remedy = f"no other machine reaches a loopback address: set node.advertise, perhaps to {hosts[0]}"
         return failed("address", message, remedy)
-    stale = sorted({peer.node for peer in answered if peer.answer is not None and _shown(peer) != announced})
+    stale = sorted(node for node, answer in answers.items() if Address(answer.known.host, answer.known.port) != announced)
     if stale:
         return warning("address", f"{message}; {', '.join(stale)} know another address of it", "wait for gossip, then look again")
     return ok("address", message)
-
-
-def _shown(peer: Reached) -> Address:
-    assert peer.answer is not None
-    return Address(peer.answer.known.host, peer.answer.known.port)
 
 
 def _clocks(answered: list[Reached]) -> list[CheckResult]:
@@ -339,12 +344,12 @@ def _agreement(well: list[Reached]) -> str:
     return f"no difference from those of {names}; one of {max(peer.uncertain_ms for peer in well):.0f} ms would be seen"
 
 
-def _versions(answered: list[Reached]) -> CheckResult:
+def _versions(answers: dict[str, ReachedBack]) -> CheckResult:
     own = version("sbon")
     by_version: dict[str, list[str]] = defaultdict(list)
-    for peer in answered:
-        if peer.answer is not None and peer.answer.version != own:
-            by_version[peer.answer.version].append(peer.node)
+    for node, answer in answers.items():
+        if answer.version != own:
+            by_version[answer.version].append(node)
     if not by_version:
         return ok("versions", f"{own} everywhere")
     others = "; ".join(f"{name}: {', '.join(sorted(nodes))}" for name, nodes in sorted(by_version.items()))

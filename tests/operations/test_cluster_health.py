@@ -101,6 +101,18 @@ def test_a_node_that_cannot_be_examined_is_named_with_what_it_told(
     in_cluster(tmp_path, "abc", test)
 
 
+def test_the_doctor_names_overloaded_nodes(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        cluster.at("b").load_per_core = 9.0
+        found = await examined(cluster, "a")
+        told = found["b", "load"]
+        assert (told.verdict, found["a", "load"].verdict) == ("warning", "ok")
+        assert told.message.startswith("b had 9.0 runnable processes for each core")
+        assert "sbon drain" in told.remedy
+
+    in_cluster(tmp_path, "ab", test)
+
+
 def test_members_that_ask_often_share_an_examination_and_are_refused_then(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         context, examiner = cluster.at("a").daemon.context, cluster.at("b").daemon.operations.doctor
