@@ -45,6 +45,13 @@ def test_show_tells_each_value_and_its_origin(tmp_path: Path) -> None:
     assert all(row["meaning"] for row in shown.values())
 
 
+def test_show_says_that_the_node_named_is_not_asked() -> None:
+    result = config("show", "--origin", "--json", SBON_API="http://127.0.0.1:9")
+    assert (result.returncode, len(result.stderr.splitlines())) == (0, 1)
+    assert "a node that would start here" in result.stderr
+    assert "those of the node at http://127.0.0.1:9 are in: sbon debug dump" in result.stderr
+
+
 def test_check_says_that_a_file_is_right(tmp_path: Path) -> None:
     (tmp_path / "sbon.toml").write_text(FILE)
     result = config("check", str(tmp_path / "sbon.toml"), SBON_NODE_PORT="not looked at")

@@ -7,10 +7,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 import msgspec
+from click.core import ParameterSource
+from rich.markup import escape
 
 from sbon import SbonError
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import json_option, print_records, reports_errors, say, tell
+from sbon_cli.terminal.output import err, json_option, print_records, reports_errors, say, tell
 from sbon_cli.terminal.reading import ReadablePath
 from sbon_node.config.config import DEPENDING, Given, keys, load
 from sbon_node.config.values import allowed
@@ -98,17 +100,22 @@ def config() -> None:
 def show(
     config_file: Path | None, settings: tuple[str, ...], origin: bool, explain: bool, json_: bool, **named: str | None
 ) -> None:
-    """Shows every setting: defaults < file < SBON_* environment < flags."""
+    """Shows every setting of a node that would start here: defaults < file < SBON_* environment < flags.
+
+    Those of a node that runs are in its debug dump: sbon debug dump.
+    """
+    root = click.get_current_context().find_root()
+    if root.get_parameter_source("api") is not ParameterSource.DEFAULT:
+        hypothetical = "settings of a node that would start here with this environment and these flags"
+        err().print(f"[dim]{hypothetical}; those of the node at {escape(root.obj)} are in: sbon debug dump[/]")
     loaded = load(config_file, environ=os.environ, flags=flags_of(settings, named))
     values = msgspec.to_builtins(loaded.config)
-    rows: list[dict[str, Any]] = []
-    for name, key in keys().items():
-        row = {"setting": name, "value": values[key.section][key.name]}
-        if origin:
-            row["origin"] = loaded.origins[name]
-        if explain:
-            row["meaning"] = key.description
-        rows.append(row)
+    rows = [
+        {"setting": name, "value": values[key.section][key.name]}
+        | ({"origin": loaded.origins[name]} if origin else {})
+        | ({"meaning": key.description} if explain else {})
+        for name, key in keys().items()
+    ]
     tell(rows, json_, lambda rows: print_records({name: _shown(v) for name, v in row.items()} for row in rows))
 
 
