@@ -12,6 +12,7 @@ from sbon_cli.commands.streams.stream import connector_of, show_stream
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.streams import SourceInfo, StreamInfo
+from sbon_protocol.errors import SbonError
 from tests.cli.commands import run
 
 
@@ -73,9 +74,28 @@ def test_a_bad_schema_names_its_column(api: str, node: Any) -> None:
     assert "column 2, a: no type 'strin'" in result.stderr
 
 
+@pytest.mark.parametrize("code", ["bad-event-time", "bad-type"])
+def test_a_wrong_declaration_is_wrong_usage_whoever_refuses_it(
+    api: str, node: Any, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    async def create_stream(declaration: StreamDeclaration) -> None:
+        raise SbonError(code, "'x' is of type string, not timestamp", where="event_time", hint="timestamps are ts")
+
+    monkeypatch.setattr(node, "create_stream", create_stream)
+    for command in (
+        ("stream", "create", "s", "--schema", "ts timestamp, x string", "--event-time", "x"),
+        ("sql", "-c", "CREATE STREAM s (ts timestamp, x string) EVENT TIME x"),
+    ):
+        result = run(api, *command)
+        assert (result.exit_code, "of type string, not timestamp" in result.stderr) == (2, True)
+
+
 def test_a_declaration_is_refused_in_the_words_of_the_command_line(api: str, node: Any) -> None:
     result = run(api, "stream", "create", "Flights", "--schema", "ts timestamp", "--event-time", "ts")
     assert (result.exit_code, node.declared) == (2, [])
+    assert "Error: NAME: lower case letters" in result.stderr
+    result = run(api, "stream", "create", "Flights", "--as", "SELECT 1")
+    assert (result.exit_code, node.submitted) == (2, [])
     assert "Error: NAME: lower case letters" in result.stderr
     result = run(api, "stream", "attach", "flights", "--generator", "--rate", "0")
     assert (result.exit_code, node.attached) == (2, [])

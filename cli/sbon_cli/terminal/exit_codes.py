@@ -15,9 +15,10 @@ Exit codes:
   3    the node cannot be reached
   130  interrupted"""
 
-_CONFIGURATION_CODES = frozenset(
-    {"bad-address", "bad-config", "bad-delays", "bad-latency", "bad-log-file", "bad-matrix", "bad-scenario", "bad-schema"}
-    | {"bad-type", "data-dir", "data-dir-in-use", "not-my-data", "port-in-use", "too-few-nodes", "unknown-algorithm"}
+_USAGE_CODES = frozenset(
+    {"bad-address", "bad-config", "bad-delays", "bad-latency", "bad-log-file", "bad-matrix", "bad-scenario"}
+    | {"bad-event-time", "bad-schema", "bad-source", "bad-type"}  # of a declaration, whether the command refuses it or the node
+    | {"data-dir", "data-dir-in-use", "not-my-data", "port-in-use", "too-few-nodes", "unknown-algorithm"}
     | {"unknown-suite-query", "unknown-topology"}
 )
 
@@ -25,4 +26,4 @@ _CONFIGURATION_CODES = frozenset(
 def exit_code_of(error: SbonError) -> int:
     if error.code in ("node-unreachable", "nodes-unreachable", "consumer-unreachable"):
         return EXIT_UNREACHABLE
-    return EXIT_USAGE if error.code in _CONFIGURATION_CODES else EXIT_REFUSED
+    return EXIT_USAGE if error.code in _USAGE_CODES else EXIT_REFUSED

@@ -80,6 +80,8 @@ def create(
     if result:
         if comment:
             raise click.UsageError("--as takes no comment")
+        if not endpoints.STREAM_NAME.fullmatch(name):
+            raise click.UsageError(NAMES)
         info = submitted(Client(api), endpoints.result_of(name, text_of(result, "--as")), quiet=True)
         tell(info, json_, f"{name} created: the result of {info.id} at {info.consumer}")
         return
@@ -302,16 +304,9 @@ def connector_of(
         raise click.UsageError("name one source: --file PATH, --generator, or --connector NAME with --option KEY=VALUE")
     if connectors[0] != "file" and (format_ or replay is not None):
         raise click.UsageError("--format and --replay are for --file")
-    chosen = options_of(options)
-    if path is not None:
-        chosen["path"] = str(Path(path).absolute())
-    if format_:
-        chosen["format"] = format_
-    if replay is not None:
-        chosen["replay"] = replay
-    if connectors[0] == "generator" and rate is not None:
-        chosen["rate"] = rate
-    return connectors[0], chosen
+    short = {"path": None if path is None else str(Path(path).absolute()), "format": format_ or None, "replay": replay}
+    short |= {"rate": rate} if connectors[0] == "generator" else {}
+    return connectors[0], options_of(options) | {name: value for name, value in short.items() if value is not None}
 
 
 # -- Where a stream comes from, and what reads it: through views, and queries whose results are streams ---------------
