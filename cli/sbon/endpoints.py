@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
-
-import msgspec
 
 from sbon_protocol.errors import SbonError
 
@@ -47,8 +46,8 @@ from .model import (
     Unanswered,
     ViewDeclaration,
 )
-from .pushed_rows import ndjson
-from .requests import PLANNING_S, Ask
+from .pushed_rows import json_of, ndjson
+from .requests import PLANNING_S, Ask, checked_text
 
 STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 UNANSWERED_HEADER = "Sbon-Unanswered"
@@ -76,11 +75,11 @@ def members(near: str = "", within_ms: float | None = None) -> Ask[list[MemberIn
 
 
 def rtt(question: RttRequest) -> Ask[list[PairInfo]]:
-    return Ask("POST", "/v1/rtt", list[PairInfo], msgspec.json.encode(question))
+    return Ask("POST", "/v1/rtt", list[PairInfo], json_of(question))
 
 
 def join(addresses: Iterable[str]) -> Ask[Joined]:
-    return Ask("POST", "/v1/join", Joined, msgspec.json.encode({"addresses": list(addresses)}))
+    return Ask("POST", "/v1/join", Joined, json_of({"addresses": list(addresses)}))
 
 
 def drain(*, dry_run: bool = False) -> Ask[DrainStep | NodeDrained]:
@@ -98,29 +97,29 @@ def streams() -> Ask[list[StreamInfo]]:
 
 
 def stream(name: str) -> Ask[StreamInfo]:
-    return Ask("GET", f"/v1/streams/{_part(name)}", StreamInfo)
+    return Ask("GET", _path("streams", name), StreamInfo)
 
 
 def create_stream(declaration: StreamDeclaration) -> Ask[StreamInfo]:
-    return Ask("POST", "/v1/streams", StreamInfo, msgspec.json.encode(declaration))
+    return Ask("POST", "/v1/streams", StreamInfo, json_of(declaration))
 
 
 def declared(name: str, schema: str, event_time: str, delay_ms: int, comment: str) -> StreamDeclaration:
     """Return the declaration of a stream; ``schema`` is as in SQL: ``"ts timestamp, price double"``."""
-    columns = tuple(columns_of(schema))
+    columns = tuple(columns_of(checked_text(schema, "schema")))
     return StreamDeclaration(name=name, schema=columns, event_time=event_time, delay_ms=delay_ms, comment=comment)
 
 
 def create_view(view: ViewDeclaration) -> Ask[StreamInfo]:
-    return Ask("POST", "/v1/views", StreamInfo, msgspec.json.encode(view))
+    return Ask("POST", "/v1/views", StreamInfo, json_of(view))
 
 
 def drop_stream(name: str) -> Ask[None]:
-    return Ask("DELETE", f"/v1/streams/{_part(name)}", type(None))
+    return Ask("DELETE", _path("streams", name), type(None))
 
 
 def attach(source: SourceDeclaration) -> Ask[StreamInfo]:
-    return Ask("POST", f"/v1/streams/{_part(source.stream)}/sources", StreamInfo, msgspec.json.encode(source))
+    return Ask("POST", _path("streams", source.stream, "sources"), StreamInfo, json_of(source))
 
 
 def source_at(
@@ -146,7 +145,7 @@ def source_at(
 
 
 def detach(stream: str, source: str) -> Ask[StreamInfo]:
-    return Ask("DELETE", f"/v1/streams/{_part(stream)}/sources/{_part(source)}", StreamInfo)
+    return Ask("DELETE", _path("streams", stream, "sources", source), StreamInfo)
 
 
 def push(name: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Ask[Pushed]:
@@ -155,7 +154,7 @@ def push(name: str, body: bytes, media_type: str, *, source: str = "", key: str 
     Only one of several posts with the same ``key`` counts.
     """
     query = "?" + urlencode({"source": source}) if source else ""
-    return Ask("POST", f"/v1/streams/{_part(name)}/rows{query}", Pushed, body, media_type, key)
+    return Ask("POST", _path("streams", name, "rows") + query, Pushed, body, media_type, key)
 
 
 def push_rows(name: str, rows: Any, source: str, key: str) -> Ask[Pushed]:
@@ -174,7 +173,7 @@ def submit(submission: Submission | Mapping[str, Any]) -> Ask[Progress | Accepte
 
     The node checks its fields (docs/api.md) and names a wrong field.
     """
-    body = msgspec.json.encode(submission)
+    body = json_of(submission)
     return Ask("POST", "/v1/queries", Progress | Accepted, body, signs=SUBMISSION_SIGNS)  # type: ignore[arg-type]
 
 
@@ -191,7 +190,7 @@ def result_of(name: str, sql: str, **options: Any) -> Submission:
 
     Raises ``bad-name``.
     """
-    if not STREAM_NAME.fullmatch(name):
+    if not STREAM_NAME.fullmatch(checked_text(name, "name")):
         hint = "lower case letters, digits and _ are allowed, at most 63, a letter first"
         raise SbonError("bad-name", f"{name!r} is not a stream's name", where="name", hint=hint)
     sink = SinkSpec(kind="stream", options={"stream": name})
@@ -216,73 +215,75 @@ def query_list(body: bytes, headers: Mapping[str, str]) -> QueryList:
 
 
 def query(query_id: str) -> Ask[QueryInfo]:
-    return Ask("GET", f"/v1/queries/{_part(query_id)}", QueryInfo)
+    return Ask("GET", _path("queries", query_id), QueryInfo)
 
 
 def stop(query_id: str) -> Ask[QueryInfo]:
-    return Ask("DELETE", f"/v1/queries/{_part(query_id)}", QueryInfo)
+    return Ask("DELETE", _path("queries", query_id), QueryInfo)
 
 
 def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[Moving | Moved]:
     """Yield the steps of a move of an operator to the node ``to``; the last is :class:`Moved`."""
-    body = msgspec.json.encode({"operator": operator, "to": to, "how": how})
-    return Ask("POST", f"/v1/queries/{_part(query_id)}/move", Moving | Moved, body)  # type: ignore[arg-type]
+    body = json_of({"operator": operator, "to": to, "how": how})
+    return Ask("POST", _path("queries", query_id, "move"), Moving | Moved, body)  # type: ignore[arg-type]
 
 
 def cancel_move(query_id: str, operator: str) -> Ask[MoveCancelled]:
     """Give up the move of an operator, which goes on where it is."""
-    return Ask("DELETE", f"/v1/queries/{_part(query_id)}/move?{urlencode({'operator': operator})}", MoveCancelled)
+    return Ask("DELETE", f"{_path('queries', query_id, 'move')}?{urlencode({'operator': operator})}", MoveCancelled)
 
 
 def query_usage(query_id: str) -> Ask[QueryUsage]:
-    return Ask("GET", f"/v1/queries/{_part(query_id)}/usage", QueryUsage)
+    return Ask("GET", _path("queries", query_id, "usage"), QueryUsage)
 
 
 def explain(question: QuerySpec | Mapping[str, Any]) -> Ask[Explanation]:
     """Explain a query; this may last as long as an engine takes to start."""
-    return Ask("POST", "/v1/explain", Explanation, msgspec.json.encode(question), within_s=PLANNING_S)
+    return Ask("POST", "/v1/explain", Explanation, json_of(question), within_s=PLANNING_S)
 
 
 def explain_query(query_id: str) -> Ask[Explanation]:
-    return Ask("GET", f"/v1/queries/{_part(query_id)}/explain", Explanation)
+    return Ask("GET", _path("queries", query_id, "explain"), Explanation)
 
 
 def explain_placement(question: QuerySpec | Mapping[str, Any]) -> Ask[PlacementExplanation]:
     """Explain a placement; this may last as long as an engine takes to start."""
-    return Ask("POST", "/v1/explain/placement", PlacementExplanation, msgspec.json.encode(question), within_s=PLANNING_S)
+    return Ask("POST", "/v1/explain/placement", PlacementExplanation, json_of(question), within_s=PLANNING_S)
 
 
 def explain_query_placement(query_id: str) -> Ask[PlacementExplanation]:
-    return Ask("GET", f"/v1/queries/{_part(query_id)}/explain/placement", PlacementExplanation, within_s=PLANNING_S)
+    return Ask("GET", _path("queries", query_id, "explain", "placement"), PlacementExplanation, within_s=PLANNING_S)
 
 
 def add_sink(query_id: str, request: SinkRequest) -> Ask[SinkInfo]:
     """Add a sink to a query that runs; it is open when the node answers."""
-    return Ask("POST", f"/v1/queries/{_part(query_id)}/sinks", SinkInfo, msgspec.json.encode(request))
+    return Ask("POST", _path("queries", query_id, "sinks"), SinkInfo, json_of(request))
 
 
 def remove_sink(query_id: str, sink: str) -> Ask[SinkInfo]:
     """Remove a further sink of a query; what it has delivered stays."""
-    return Ask("DELETE", f"/v1/queries/{_part(query_id)}/sinks/{_part(sink)}", SinkInfo)
+    return Ask("DELETE", _path("queries", query_id, "sinks", sink), SinkInfo)
 
 
 def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[Reader | Rows | Finished]:
     """Yield rows of the first sink, or of a further ``sink``; ``any``: of one of its own, if need be."""
-    position = {"after": msgspec.json.encode(after).decode()} if after else {}
+    position = {"after": json_of(after).decode()} if after else {}
     parameters = urlencode(position | ({"sink": sink} if sink else {}))
-    path = f"/v1/queries/{_part(query_id)}/rows{'?' if parameters else ''}{parameters}"
+    path = _path("queries", query_id, "rows") + ("?" + parameters if parameters else "")
     return Ask("GET", path, Reader | Rows | Finished)  # type: ignore[arg-type]
 
 
 def acknowledge(query_id: str, numbers: Mapping[str, int], reader: str, sink: str = "") -> Ask[None]:
     """Acknowledge frames, with the word of the ``reader`` event with which their rows began."""
-    body = msgspec.json.encode({"numbers": numbers, "reader": reader, **({"sink": sink} if sink else {})})
-    return Ask("POST", f"/v1/queries/{_part(query_id)}/acknowledge", type(None), body, within_s=ACKNOWLEDGE_S)
+    body = json_of({"numbers": numbers, "reader": reader, **({"sink": sink} if sink else {})})
+    return Ask("POST", _path("queries", query_id, "acknowledge"), type(None), body, within_s=ACKNOWLEDGE_S)
 
 
 def anything(method: str, path: str, body: Any) -> Ask[Any]:
-    return Ask(method, path, Any, None if body is None else msgspec.json.encode(body))
+    return Ask(checked_text(method, "method"), checked_text(path, "path"), Any, None if body is None else json_of(body))
 
 
-def _part(name: str) -> str:
-    return quote(name, safe="")
+def _path(*parts: str) -> str:
+    """Return a path in which a name follows its kind: ``_path("streams", "clicks", "rows")``."""
+    names = [quote(checked_text(part, kind), safe="") for kind, part in pairwise(("path", *parts))]
+    return "/".join(["/v1", *names])

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any, Protocol
 
 import msgspec
@@ -77,11 +78,16 @@ def _lines(rows: Iterable[object]) -> Iterator[bytes]:
         if not isinstance(row, Mapping):
             raise SbonError("bad-request", f"a row is no {type(row).__name__}", where=f"row {number}", hint=HINT)
         plain = {name: _said(value) if isinstance(value, float) else value for name, value in row.items()}
-        try:
-            yield msgspec.json.encode(plain, enc_hook=_scalar) + b"\n"
-        except (TypeError, ValueError) as error:
-            hint = "give numbers, texts, booleans, dates, times and decimals"
-            raise SbonError("bad-request", f"no JSON: {error}", where=f"row {number}", hint=hint) from error
+        yield json_of(plain, f"row {number}") + b"\n"
+
+
+def json_of(value: object, where: str = "request") -> bytes:
+    """Return a value as JSON, scalars of NumPy and paths included; raise ``bad-request``."""
+    try:
+        return msgspec.json.encode(value, enc_hook=_scalar)
+    except (TypeError, ValueError) as error:
+        hint = "give numbers, texts, booleans, dates, times, decimals and paths"
+        raise SbonError("bad-request", f"no JSON: {error}", where=where, hint=hint) from error
 
 
 def _said(value: float) -> float | str:
@@ -90,10 +96,12 @@ def _said(value: float) -> float | str:
 
 
 def _scalar(value: Any) -> object:
-    """Return the value of a scalar of NumPy, or of pandas' times, in microseconds: Python has no finer ones."""
+    """Return the value of a scalar of NumPy, of pandas' times, in microseconds: Python has no finer ones, or of a path."""
+    if isinstance(value, PurePath):
+        return str(value)
     if isinstance(value, datetime):
         is_missing = value != value  # pandas' NaT
         return None if is_missing else datetime(*value.timetuple()[:6], value.microsecond, value.tzinfo)
     if not hasattr(value, "item"):
-        raise TypeError(f"{type(value).__name__} is no value of a row")
+        raise TypeError(f"a value is no {type(value).__name__}")
     return value.astype("datetime64[us]").item() if value.dtype.kind == "M" else value.item()

@@ -141,10 +141,17 @@ def not_moved(api: str, operator: str) -> SbonError:
     return unreachable(api, f"the connection ended before {operator} had moved; to see where it runs: sbon query show")
 
 
+def checked_text(value: str, where: str) -> str:
+    """Return an argument that is a text; raise ``bad-request`` for any other."""
+    if not isinstance(value, str):
+        raise SbonError("bad-request", f"a text is needed, not {type(value).__name__}", where=where, hint="give it in quotes")
+    return value
+
+
 def base_url(api: str) -> str:
     """Return ``http://HOST:PORT`` for that or ``HOST:PORT``; raise ``bad-address``."""
     try:
-        url = urlsplit(api if "//" in api else f"http://{api}")
+        url = urlsplit(api if "//" in checked_text(api, "api") else f"http://{api}")
         if url.scheme == "http" and url.hostname:
             host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
             return f"http://{host}:{url.port or 7480}"

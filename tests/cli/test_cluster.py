@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,6 +116,13 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SbonError, match="cannot be made: Not a directory") as refused:
         LocalCluster(1, folder=tmp_path / "file" / "cluster")
     assert refused.value.code == "data-dir"
+
+
+@pytest.mark.parametrize("nodes", ["london", 2.5, None])
+def test_nodes_are_a_number_or_a_list_of_names(nodes: Any) -> None:
+    with pytest.raises(SbonError, match=f"nodes: not {type(nodes).__name__} .give a number") as refused:
+        LocalCluster(nodes)
+    assert (refused.value.code, refused.value.where) == ("bad-cluster", "nodes")
 
 
 def test_every_pair_needs_a_time() -> None:

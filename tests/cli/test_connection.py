@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -139,6 +141,52 @@ def test_wrong_arguments_are_named(api: str, node: Any, goal_options: dict[str, 
     with pytest.raises(SbonError, match=message):
         connect(api).sql("select 1", **goal_options)
     assert node.submitted == []
+
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a stream": (lambda overlay: overlay.stream(5), "streams: a text is needed, not int"),
+    "a dropped stream": (lambda overlay: overlay.drop_stream(None), "streams: a text is needed, not NoneType"),
+    "a pushed stream": (lambda overlay: overlay.push(5, [{"n": 1}]), "streams: a text is needed, not int"),
+    "a source": (lambda overlay: overlay.detach("flights", 5), "sources: a text is needed, not int"),
+    "a query": (lambda overlay: overlay.query(b"q1"), "queries: a text is needed, not bytes"),
+    "a schema": (lambda overlay: overlay.create_stream("s", {"ts": "timestamp"}), "schema: a text is needed, not dict"),
+    "a result": (lambda overlay: overlay.create_stream(5, as_="SELECT 1"), "name: a text is needed, not int"),
+    "a path": (lambda overlay: overlay.request("GET", 5), "path: a text is needed, not int"),
+    "an option": (lambda overlay: overlay.sql("SELECT 1", name=object()), "request: no JSON: a value is no object"),
+    "an option of a source": (
+        lambda overlay: overlay.attach("flights", "http", keys={1j}),
+        "request: no JSON: a value is no complex",
+    ),
+}
+
+
+@pytest.mark.parametrize("argument", WRONG)
+async def test_arguments_of_a_wrong_type_are_named(api: str, node: Any, argument: str) -> None:
+    call, message = WRONG[argument]
+    with pytest.raises(SbonError, match=message) as refused:
+        call(connect(api))
+    assert (refused.value.code, bool(refused.value.hint)) == ("bad-request", True)
+    with pytest.raises(SbonError, match=message):
+        await call(await connect_async(api))
+    assert not (node.submitted or node.attached or node.declared or node.stopped)
+
+
+@pytest.mark.parametrize("address", [5, None, b"http://127.0.0.1:7480", ["http://127.0.0.1:7480"]])
+async def test_an_address_that_is_no_text_is_named(address: Any) -> None:
+    said = f"api: a text is needed, not {type(address).__name__}"
+    for kind in (connect, sbon.Client):
+        with pytest.raises(SbonError, match=said):
+            kind(address)
+    with pytest.raises(SbonError, match=said):
+        await connect_async(address)
+
+
+def test_paths_and_numbers_of_numpy_are_values_of_requests(api: str, node: Any) -> None:
+    overlay = connect(api)
+    overlay.attach("flights", "file", path=Path("/srv/flights.csv"))
+    assert node.attached[0].options == {"path": "/srv/flights.csv"}
+    overlay.sql("SELECT 1", max_delay_ms=np.float64(80), join_window_ms=np.int64(5000))
+    assert (node.submitted[0].max_delay_ms, node.submitted[0].join_window_ms) == (80.0, 5000)
 
 
 def test_an_absent_node_is_reported_at_once() -> None:

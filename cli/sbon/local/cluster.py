@@ -83,8 +83,8 @@ class LocalCluster:
             self._write_emulation()
 
     def __getitem__(self, name: str) -> LocalNode:
-        """Return the node of that name."""
-        return next(node for node in self.nodes if node.name == name)
+        """Return the node of that name; raise ``KeyError``."""
+        return {node.name: node for node in self.nodes}[name]
 
     def start(self) -> None:
         """Start all and wait until each knows every other alive; raise ``node-failed`` or ``not-converged``."""
@@ -204,6 +204,8 @@ class LocalCluster:
 
 def _placed(nodes: int | Sequence[str], latency: Latency) -> tuple[WideArea | None, tuple[str, ...]]:
     """Return the emulated area, if any, and the nodes' names: given, those of the area's sites, or ``node-1`` and so on."""
+    if isinstance(nodes, str) or not isinstance(nodes, int | Sequence):
+        raise SbonError("bad-cluster", f"not {type(nodes).__name__}", where="nodes", hint="give a number, or a list of names")
     count = nodes if isinstance(nodes, int) else len(nodes)
     if not 1 <= count <= 250:
         raise SbonError("bad-cluster", f"a local cluster has 1 to 250 nodes, not {count}", where="nodes")
