@@ -11,6 +11,7 @@ Everything raises :class:`SbonError`: the node's refusal with its code, or ``nod
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
@@ -48,7 +49,7 @@ from .model import (
     ViewDeclaration,
 )
 from .pushed_rows import Tabular
-from .requests import DEFAULT_API, Transport, not_moved
+from .requests import DEFAULT_API, Transport, check_positive, not_moved
 from .schema import Tables
 from .states import LIVE
 
@@ -316,10 +317,17 @@ class AsyncQuery:
         ended_well(self._heard(over(self._info, follower.end)))
         self._is_taken = self._has_rows
 
-    async def wait(self) -> QueryInfo:
-        """Wait until the query is over, for queries whose rows go to a sink; raise ``query-failed``."""
+    async def wait(self, timeout_s: float | None = None) -> QueryInfo:
+        """Wait until the query is over, for queries whose rows go to a sink; raise ``query-failed``.
+
+        Raises ``query-not-over`` after ``timeout_s`` seconds, by default never; the query goes on.
+        """
+        check_positive(timeout_s, "timeout_s")
+        until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while (info := await self.info()).state in LIVE:
-            await self._node.sleep(PAUSE_S)
+            if (left_s := until_s - time.monotonic()) <= 0:
+                raise not_over(info, f"is {info.state} after {timeout_s:g} s", "wait again, or end it with its stop()")
+            await self._node.sleep(min(left_s, PAUSE_S))
         return ended_well(info)
 
     async def stop(self) -> QueryInfo:
@@ -390,6 +398,13 @@ def tables_of(info: QueryInfo) -> Tables:
 def over(info: QueryInfo, end: Finished) -> QueryInfo:
     """Return the record after the end of the query's rows; their number has to be requested again."""
     return msgspec.structs.replace(info, state=end.state, reason=end.reason, rows=None)
+
+
+def not_over(info: QueryInfo, why: str, hint: str) -> SbonError:
+    """Return the error of a query for whose end a program cannot wait; it names the sources without an end."""
+    sources = info.progress.endless if info.progress is not None else ()
+    endless = f"; no end: {', '.join(sources)}" if sources else ""
+    return SbonError("query-not-over", f"the query {why}{endless}", where=info.id, hint=hint)
 
 
 def ended_well(info: QueryInfo) -> QueryInfo:

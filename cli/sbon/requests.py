@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from numbers import Real
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -146,6 +147,12 @@ def checked_text(value: str, where: str) -> str:
     if not isinstance(value, str):
         raise SbonError("bad-request", f"a text is needed, not {type(value).__name__}", where=where, hint="give it in quotes")
     return value
+
+
+def check_positive(value: float | None, where: str) -> None:
+    """Raise ``bad-request`` for an argument that is given, and no number above 0."""
+    if value is not None and not (isinstance(value, Real) and value > 0):
+        raise SbonError("bad-request", f"{value!r} is no number above 0", where=where, hint="give a number, or leave it out")
 
 
 def base_url(api: str) -> str:

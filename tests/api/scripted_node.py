@@ -28,6 +28,7 @@ from sbon_protocol.api.queries import (
     Progress,
     QueryInfo,
     QueryList,
+    QueryProgress,
     QuerySpec,
     SinkInfo,
     SinkRequest,
@@ -110,6 +111,7 @@ class ScriptedNode:
     state: str = "running"
     reason: str = ""
     sources: tuple[SourceInfo, ...] = ()
+    progress: QueryProgress | None = None
     sink: SinkSpec = field(default_factory=SinkSpec)
     lost: list[QueryInfo] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
@@ -351,6 +353,7 @@ class ScriptedNode:
             links=(link,),
             rows=3,
             sources=self.sources,
+            progress=self.progress,
         )
 
     async def stop_query(self, query_id: str) -> QueryInfo:

@@ -27,7 +27,7 @@ from sbon_node.api.encoding import encode
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.delivery import Rows
 from sbon_protocol.api.plan import Plan
-from sbon_protocol.api.queries import Unanswered
+from sbon_protocol.api.queries import QueryProgress, Unanswered
 from sbon_protocol.errors import SbonError
 from tests.api.scripted_node import WAIT
 from tests.cli.commands import FINISHED, frame
@@ -68,6 +68,7 @@ def test_values_are_what_they_were_before_the_api_wrote_them_as_json(type_: str)
     assert Tables((model.Column("v", type_),)).of(sent).column("v").to_pylist() == values
 
 
+ENDLESS = QueryProgress(rows_in=1, rows_out=None, read_share=None, endless=("clicks at paris",))
 DIVIDED = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012 in 1 / n"
 
 
@@ -351,6 +352,23 @@ async def test_a_query_in_a_block_is_stopped_at_its_end_unless_it_is_over(api: s
     with connect(api) as blocking, blocking.sql("select 1") as endless:
         assert endless.state == "running"
     assert (planned.stopped, endless.state) == (["q1"] * 2, "stopped")
+
+
+async def test_a_query_is_not_waited_for_longer_than_asked(api: str, planned: Any) -> None:
+    planned.progress = ENDLESS
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    said = r"q1: the query is running after 0\.1 s; no end: clicks at paris \(wait again, or end it"
+    with pytest.raises(SbonError, match=said) as refused:
+        query.wait(timeout_s=0.1)
+    assert (refused.value.code, planned.stopped) == ("query-not-over", [])
+    with pytest.raises(SbonError, match=said):
+        await again.wait(0.1)
+    for wrong in (0, -1.0, "1", math.nan):
+        with pytest.raises(SbonError, match="is no number above 0") as named:
+            query.wait(wrong)
+        assert named.value.where == "timeout_s"
+    planned.state = "finished"
+    assert (query.wait().state, (await again.wait(timeout_s=5)).state) == ("finished", "finished")
 
 
 async def test_a_query_tells_its_state_and_how_old_that_is(api: str, planned: Any) -> None:
