@@ -285,23 +285,34 @@ class AsyncQuery:
             async for table in arriving:
                 yield table
 
-    async def to_arrow(self) -> pa.Table:
-        """Return all rows, once the query is over: its sources are finite, or somebody stops it.
+    async def to_arrow(self, *, rows: int | None = None) -> pa.Table:
+        """Return all rows, once the query is over; or the next ``rows`` as soon as they are there, or fewer if it ends before.
 
-        An interrupted call has already acknowledged its rows; this object keeps them for the next call.
+        Raises ``query-not-over`` where all rows are asked for of a running query that has a source without an end.
+
+        Rows that an interrupted call has acknowledged, or that have come beyond ``rows``, are the first of the next call.
         """
-        async with aclosing(self._arriving()) as arriving:
+        check_positive(rows, "rows")
+        if rows is None and self.state in LIVE:
+            check_ends(await self.info())
+        missing = math.inf if rows is None else rows - sum(table.num_rows for table in self._collected)
+        async with aclosing(self._arriving(missing)) as arriving:
             async for table in arriving:
                 self._collected.append(table)
-        planned = await self._planned()
-        batches, self._collected = self._collected, []
-        return pa.concat_tables(batches) if batches else tables_of(planned).empty()
+        table = pa.concat_tables([tables_of(await self._planned()).empty(), *self._collected])
+        rest = table.slice(table.num_rows if rows is None else rows)
+        self._collected = [rest] if rest.num_rows else []
+        self._is_taken = self._is_taken and not self._collected
+        return table.slice(0, rows)
 
-    async def to_pandas(self) -> Any:
-        """Return all rows as :meth:`to_arrow` does, as a data frame; needs the package pandas."""
-        return (await self.to_arrow()).to_pandas()
+    async def to_pandas(self, *, rows: int | None = None) -> Any:
+        """Return rows as :meth:`to_arrow` does, as a data frame; needs the package pandas."""
+        return (await self.to_arrow(rows=rows)).to_pandas()
 
-    async def _arriving(self) -> AsyncGenerator[pa.Table, None]:
+    async def _arriving(self, missing: float = math.inf) -> AsyncGenerator[pa.Table, None]:
+        """Yield tables as they arrive, until the query is over, or so many rows have come and are acknowledged."""
+        if missing <= 0:
+            return
         if self._is_taken:
             hint = "keep the table, or submit the query again"
             raise SbonError("rows-taken", "the rows of this query have been taken", where=self.id, hint=hint)
@@ -313,6 +324,9 @@ class AsyncQuery:
                     self._has_rows = True
                     yield tables.of(frame)
                 written()
+                missing -= len(frame.rows)
+                if missing <= 0:
+                    return
         assert follower.end is not None
         ended_well(self._heard(over(self._info, follower.end)))
         self._is_taken = self._has_rows
@@ -398,6 +412,13 @@ def tables_of(info: QueryInfo) -> Tables:
 def over(info: QueryInfo, end: Finished) -> QueryInfo:
     """Return the record after the end of the query's rows; their number has to be requested again."""
     return msgspec.structs.replace(info, state=end.state, reason=end.reason, rows=None)
+
+
+def check_ends(info: QueryInfo) -> None:
+    """Refuse to wait for all rows of a query that runs on."""
+    if info.state in LIVE and info.progress is not None and info.progress.endless:
+        hint = "take the next ones with rows=1000, or each as it arrives: for row in query, or query.tables()"
+        raise not_over(info, "never has all of its rows", hint)
 
 
 def not_over(info: QueryInfo, why: str, hint: str) -> SbonError:

@@ -251,6 +251,44 @@ def test_rows_that_have_been_taken_are_not_said_to_be_none(
     assert refused.value.code == "rows-taken"
 
 
+async def test_all_rows_of_a_query_without_an_end_are_refused(api: str, planned: Any) -> None:
+    planned.progress, planned.script = ENDLESS, [[frame(1, 1), FINISHED]]
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    said = r"q1: the query never has all of its rows; no end: clicks at paris \(take the next ones with rows="
+    for collect in (query.to_arrow, query.to_pandas):
+        with pytest.raises(SbonError, match=said) as refused:
+            collect()
+        assert refused.value.code == "query-not-over"
+    with pytest.raises(SbonError, match=said):
+        await again.to_arrow()
+    assert planned.followed == []
+    query.stop()
+    assert query.to_arrow().num_rows == 1
+
+
+async def test_the_next_rows_of_a_query_without_an_end_are_taken(api: str, planned: Any) -> None:
+    """Rows of the last frame that were not asked for are the first of the next call; all of them are acknowledged."""
+    planned.progress = ENDLESS
+    planned.script = [[frame(1, 1, 2), frame(2, 3, 4), WAIT], [frame(3, 5), WAIT], [frame(4, 6), FINISHED]] * 2
+    for query in (connect(api).query("q1"), await (await connect_async(api)).query("q1")):
+        for rows, values, acknowledged in ((3, [1, 2, 3], 2), (1, [4], 2), (1, [5], 3), (9, [6], 4)):
+            table = query.to_arrow(rows=rows)
+            assert (table if isinstance(table, pa.Table) else await table).column("x").to_pylist() == values
+            assert planned.acknowledged[-1] == {"o1": acknowledged}
+
+
+@pytest.mark.parametrize("rest", [lambda query: query.to_pandas()["x"].tolist(), lambda query: [row["x"] for row in query]])
+def test_rows_beyond_those_asked_for_are_not_lost_at_the_end(api: str, planned: Any, rest: Callable[[Any], list[int]]) -> None:
+    planned.script = [[frame(1, 1, 2, 3), FINISHED], [FINISHED]]
+    query = connect(api).query("q1")
+    assert query.to_pandas(rows=2)["x"].tolist() == [1, 2]
+    assert rest(query) == [3]
+    with pytest.raises(SbonError, match="the rows of this query have been taken"):
+        query.to_arrow(rows=1)
+    with pytest.raises(SbonError, match="rows: -1 is no number above 0"):
+        query.to_arrow(rows=-1)
+
+
 def test_a_query_without_rows_has_none_each_time(api: str, planned: Any) -> None:
     planned.script = [[FINISHED], [FINISHED]]
     query = connect(api).query("q1")

@@ -57,6 +57,10 @@ def test_unknown_values_are_not_made_up() -> None:
     for state in ("unreachable", "lost"):
         away = source("d", state=state, finite=False)
         assert (found((away,), ()).read_share, found((away,), ()).endless) == (None, ())
+    for state in ("ended", "failed: no such file"):
+        assert found((source("f", state=state, finite=False),), ()).endless == ()
+    result = SourceDeclaration(stream="s", name="query", node="a", connector="query", options={"query": "q1.7"})
+    assert found((SourceInfo(source=result, state="running"),), ()).endless == ()
     fresh = source("e", read_share=0.0)
     assert (found((fresh,), ()).read_share, found((fresh,), ()).left_s) == (0.0, None)
     assert found((HALF,), (), rows=None).rows_out is None

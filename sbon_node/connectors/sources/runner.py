@@ -174,10 +174,10 @@ class SourceRunner:
         )
 
     def _read_share(self) -> float | None:
-        if not self._source.finite:
-            return None
         if self.state == source_states.ENDED:
             return 1.0
+        if not self._source.finite:
+            return None
         return self._source.share if isinstance(self._source, Measured) else None
 
     async def run(self) -> None:
