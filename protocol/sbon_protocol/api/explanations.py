@@ -1,10 +1,10 @@
 """Explanations of a plan, with estimated and measured flows, and of a placement: alternatives, costs, and deciding latencies."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import MoveInfo
-from sbon_protocol.api.shown import Shown
+from sbon_protocol.api.shown import Columns, Shown
 from sbon_protocol.api.strategies import Goal
 
 
@@ -89,6 +89,8 @@ class ExplainedLink(Shown, frozen=True, kw_only=True):
 
 class Explanation(Shown, frozen=True, kw_only=True):
     """Explanation of a plan: ``components`` in the order of the tree, the sink first; usages are sums over links, in bytes."""
+
+    COLUMNS: ClassVar[Columns] = {one: one for one in ("query", "state", "strategy", "consumer", "usage", "sql")}
 
     query: str
     """Empty if nothing runs."""
@@ -248,6 +250,8 @@ class PlacementExplanation(Goal, frozen=True, kw_only=True):
     ``current`` is the current or proposed placement; ``now`` is the strategy's current choice, the same if nothing runs; ``best``
     is the best placement over the listed candidates, by all knowledge.
     """
+
+    COLUMNS: ClassVar[Columns] = {one: one for one in ("query", "state", "strategy", "objective", "consumer", "sql")}
 
     query: str
     """Empty if nothing runs."""

@@ -1,4 +1,4 @@
-"""Answers as people read them: records field by field, lists as tables, both also as HTML for notebooks."""
+"""Answers as people read them: records in a line or, printed, field by field; lists as tables; both as HTML for notebooks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -21,12 +21,16 @@ TEXT, CELL = 80, 48
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A record whose ``repr`` is broken into lines, and leaves out defaults."""
+    """A record whose ``repr`` is one line, and whose text is broken into lines; both leave out defaults."""
 
     COLUMNS: ClassVar[Columns] = {}
-    """Columns of a table of such records: headings, and the attributes below them."""
+    """Columns of a table of such records, and parts of a line for a large one: headings, and the attributes below them."""
 
     def __repr__(self) -> str:
+        flat = _flat(self)
+        return flat if len(flat) <= WIDTH else _line(self)
+
+    def __str__(self) -> str:
         return _text(self, 0)
 
     def _repr_html_(self) -> str:
@@ -62,6 +66,13 @@ class Listing(list[T]):
     def _rest(self) -> Iterator[str]:
         if len(self) > MOST_ROWS:
             yield f"… {len(self) - MOST_ROWS:,} more"
+
+
+def _line(record: Shown) -> str:
+    """Return ``<QueryInfo id=errors, state=running, rows=1204>``: the columns of a record, or its first parts."""
+    columns = [(f"{name}=", attrgetter(path)(record)) for name, path in record.COLUMNS.items()] or _parts(record)
+    text = ", ".join(name + cell for name, part in columns if (cell := _cell(part)) not in ("", "-"))
+    return f"<{type(record).__name__} {text if len(text) <= WIDTH else f'{text[: WIDTH - 1]}…'}>"
 
 
 def _cell(value: object) -> str:
