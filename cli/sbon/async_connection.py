@@ -49,7 +49,7 @@ from .model import (
     ViewDeclaration,
 )
 from .pushed_rows import Tabular
-from .requests import DEFAULT_API, Transport, check_positive, not_moved
+from .requests import DEFAULT_API, SILENT_S, Transport, check_positive, not_moved
 from .schema import Tables
 from .states import LIVE
 
@@ -69,16 +69,16 @@ SQL_SHOWN = 60
 """Number of SQL characters in a representation."""
 
 
-def connect_async(api: str = DEFAULT_API) -> Connecting:
-    """``async with connect_async() as overlay`` or ``overlay = await connect_async()``; raises ``node-unreachable``."""
-    return Connecting(api)
+def connect_async(api: str = DEFAULT_API, *, silent_s: float = SILENT_S) -> Connecting:
+    """``async with connect_async() as overlay`` or ``overlay = await connect_async()``, as :func:`.connection.connect`."""
+    return Connecting(api, silent_s)
 
 
 class Connecting:
     """A connection before its start: await it, or enter it."""
 
-    def __init__(self, api: str) -> None:
-        self._api = api
+    def __init__(self, api: str, silent_s: float) -> None:
+        self._api, self._silent_s = api, silent_s
         self._connection: AsyncConnection | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncConnection]:
@@ -95,7 +95,7 @@ class Connecting:
     async def _connected(self) -> AsyncConnection:
         from .async_http import AsyncHttp  # asyncio is for those who use it
 
-        return await connected(AsyncHttp(self._api))
+        return await connected(AsyncHttp(self._api, self._silent_s))
 
 
 async def connected(node: Transport) -> AsyncConnection:
@@ -292,8 +292,9 @@ class AsyncQuery:
 
         Rows that an interrupted call has acknowledged, or that have come beyond ``rows``, are the first of the next call.
         """
-        check_positive(rows, "rows")
-        if rows is None and self.state in LIVE:
+        if rows is not None:
+            check_positive(rows, "rows")
+        elif self.state in LIVE:
             check_ends(await self.info())
         missing = math.inf if rows is None else rows - sum(table.num_rows for table in self._collected)
         async with aclosing(self._arriving(missing)) as arriving:
@@ -336,8 +337,10 @@ class AsyncQuery:
 
         Raises ``query-not-over`` after ``timeout_s`` seconds, by default never; the query goes on.
         """
-        check_positive(timeout_s, "timeout_s")
-        until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        until_s = math.inf
+        if timeout_s is not None:
+            check_positive(timeout_s, "timeout_s")
+            until_s = time.monotonic() + timeout_s
         while (info := await self.info()).state in LIVE:
             if (left_s := until_s - time.monotonic()) <= 0:
                 raise not_over(info, f"is {info.state} after {timeout_s:g} s", "wait again, or end it with its stop()")

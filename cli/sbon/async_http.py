@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import httpx
 from httpx_sse import EventSource
 
-from . import signs_of_life
 from .http import NOT_KEPT, IdleTimedStream, answered, decoded, errors, line, no_authorities, plain, streaming
-from .requests import Answer, Ask, Work, base_url, closed, frozen, nothing, problem_of
+from .requests import SILENT_S, Answer, Ask, Work, base_url, closed, frozen, nothing, problem_of
+from .signs_of_life import SIGN_PATH, Limits
 
 R = TypeVar("R")
 
@@ -23,8 +23,8 @@ LAST_S = 2.0
 class AsyncHttp:
     """A client of one node."""
 
-    def __init__(self, api: str) -> None:
-        self.api = api
+    def __init__(self, api: str, silent_s: float = SILENT_S) -> None:
+        self.api, self._limits = api, Limits.of(silent_s)
         self._client = httpx.AsyncClient(base_url=base_url(api), limits=NOT_KEPT, trust_env=False, verify=no_authorities())
 
     async def ask(self, ask: Ask[R]) -> R:
@@ -70,10 +70,10 @@ class AsyncHttp:
         request = asyncio.create_task(sending)
         try:
             missing = 0
-            while not (await asyncio.wait({request}, timeout=signs_of_life.SLOW_S))[0]:
+            while not (await asyncio.wait({request}, timeout=self._limits.slow_s))[0]:
                 missing = 0 if await self._gives_sign() else missing + 1
                 if missing >= ask.signs and not request.done():
-                    raise frozen(self.api, signs_of_life.longest_silence_s(ask))
+                    raise frozen(self.api, ask.signs * sum(self._limits))
             return request.result()
         finally:
             request.cancel()
@@ -81,8 +81,8 @@ class AsyncHttp:
 
     async def _gives_sign(self) -> bool:
         try:
-            async with asyncio.timeout(signs_of_life.SIGN_S):
-                await self._client.get(signs_of_life.SIGN_PATH, timeout=signs_of_life.SIGN_S)
+            async with asyncio.timeout(self._limits.sign_s):
+                await self._client.get(SIGN_PATH, timeout=self._limits.sign_s)
         except (TimeoutError, httpx.TimeoutException):
             return False
         except httpx.TransportError:

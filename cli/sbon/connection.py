@@ -21,13 +21,13 @@ import pyarrow as pa
 from .async_connection import AsyncConnection, AsyncQuery, Row, connected
 from .http import Http
 from .model import Finished, SinkSpec
-from .requests import DEFAULT_API
+from .requests import DEFAULT_API, SILENT_S
 from .synchronous import Synchronous, SynchronousTransport, each, run, synchronous
 
 
-def connect(api: str = DEFAULT_API) -> Connection:
-    """Connect to the node whose HTTP API is at ``api``; raise ``node-unreachable``."""
-    return Connection(run(connected(SynchronousTransport(Http(api)))))
+def connect(api: str = DEFAULT_API, *, silent_s: float = SILENT_S) -> Connection:
+    """Connect to the node whose HTTP API is at ``api``; raise ``node-unreachable``, also if it gives no sign for ``silent_s``."""
+    return Connection(run(connected(SynchronousTransport(Http(api, silent_s)))))
 
 
 class Connection(Synchronous[AsyncConnection]):

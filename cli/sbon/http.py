@@ -16,8 +16,8 @@ from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from sbon_protocol.errors import SbonError
 
-from .requests import SILENCE_S, Answer, Ask, bad_answer, base_url, closed, nothing, problem_of, unreachable
-from .signs_of_life import CONNECT_S, Watch
+from .requests import SILENCE_S, SILENT_S, Answer, Ask, bad_answer, base_url, closed, nothing, problem_of, unreachable
+from .signs_of_life import CONNECT_S, Limits, Watch
 
 R = TypeVar("R")
 
@@ -28,8 +28,8 @@ NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 class Http:
     """A blocking client of one node, safe for threads; its calls are those of :class:`.requests.Transport`."""
 
-    def __init__(self, api: str) -> None:
-        self.api = api
+    def __init__(self, api: str, silent_s: float = SILENT_S) -> None:
+        self.api, self._limits = api, Limits.of(silent_s)
         self._client = httpx.Client(base_url=base_url(api), limits=NOT_KEPT, trust_env=False, verify=no_authorities())
 
     def ask(self, ask: Ask[R]) -> R:
@@ -67,7 +67,7 @@ class Http:
     @contextmanager
     def awaiting(self, ask: Ask[Any]) -> Iterator[Watch]:
         """Yield the watch over a request; the answer comes within the block, or the first event's response begins."""
-        with Watch(self.api, ask) as watch:
+        with Watch(self.api, ask, self._limits) as watch:
             yield watch
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from numbers import Real
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -19,6 +20,8 @@ R_co = TypeVar("R_co", covariant=True)
 DEFAULT_API = "http://127.0.0.1:7480"
 NAMED = "sbon --node URL COMMAND, SBON_API=URL, or in Python connect(URL)"
 """How commands and programs name the API of a node."""
+SILENT_S = 12.0
+"""Seconds without an answer or sign of life after which a node counts as frozen, by default (:mod:`.signs_of_life`)."""
 SILENCE_S = 60.0
 """Seconds without any byte, even a comment, after which an event stream counts as lost."""
 ANSWER_S = 120.0
@@ -149,10 +152,10 @@ def checked_text(value: str, where: str) -> str:
     return value
 
 
-def check_positive(value: float | None, where: str) -> None:
-    """Raise ``bad-request`` for an argument that is given, and no number above 0."""
-    if value is not None and not (isinstance(value, Real) and value > 0):
-        raise SbonError("bad-request", f"{value!r} is no number above 0", where=where, hint="give a number, or leave it out")
+def check_positive(value: float, where: str) -> None:
+    """Raise ``bad-request`` for an argument that is no finite number above 0."""
+    if not isinstance(value, Real) or not 0 < value < math.inf:
+        raise SbonError("bad-request", f"{value!r} is no finite number above 0", where=where, hint="give one, or leave it out")
 
 
 def base_url(api: str) -> str:

@@ -12,26 +12,34 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from sbon_protocol.errors import SbonError
 
-from .requests import Ask, base_url, frozen
+from .requests import SILENT_S, Ask, base_url, check_positive, frozen
 
 CONNECT_S = 5.0
 """Longest wait for a connection, in seconds."""
-SLOW_S = 2.0
+SLOW_S = SILENT_S / 6
 """Seconds without an answer after which the node is asked for a sign of life, again and again."""
-SIGN_S = 10.0
+SIGN_S = SILENT_S - SLOW_S
 """Longest wait for a sign of life, in seconds; a node on an overloaded machine takes seconds for it."""
 SIGN_PATH = "/readyz"
 """A node answers it in every state, if only with an error."""
 
 
-def longest_silence_s(ask: Ask[Any]) -> float:
-    """Return the seconds without any answer after which a node counts as frozen."""
-    return ask.signs * (SLOW_S + SIGN_S)
+class Limits(NamedTuple):
+    """Seconds after which a client asks a silent node for a sign of life, and those that it waits for one."""
+
+    slow_s: float
+    sign_s: float
+
+    @classmethod
+    def of(cls, silent_s: float) -> Self:
+        """Return the limits of a client for which a node counts as frozen after ``silent_s``; raise ``bad-request``."""
+        check_positive(silent_s, "silent_s")
+        return cls(SLOW_S * silent_s / SILENT_S, SIGN_S * silent_s / SILENT_S)
 
 
 class Watch:
@@ -40,8 +48,8 @@ class Watch:
     ``trace`` is the extension of that name for the request, from which the watch learns the request's socket.
     """
 
-    def __init__(self, api: str, ask: Ask[Any]) -> None:
-        self._api, self._ask = api, ask
+    def __init__(self, api: str, ask: Ask[Any], limits: Limits) -> None:
+        self._api, self._ask, self._limits = api, ask, limits
         self._over = threading.Event()
         self._socket: socket.socket | None = None
         self._frozen = False
@@ -49,7 +57,7 @@ class Watch:
     @property
     def error(self) -> SbonError | None:
         """The error of a frozen node."""
-        return frozen(self._api, longest_silence_s(self._ask)) if self._frozen else None
+        return frozen(self._api, self._ask.signs * sum(self._limits)) if self._frozen else None
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         if event == "connection.connect_tcp.complete":
@@ -64,8 +72,8 @@ class Watch:
 
     def _run(self) -> None:
         missing = 0
-        while not self._over.wait(SLOW_S):
-            if self._socket is None or _gives_sign(self._api) or self._over.is_set():
+        while not self._over.wait(self._limits.slow_s):
+            if self._socket is None or _gives_sign(self._api, self._limits.sign_s) or self._over.is_set():
                 missing = 0
                 continue
             missing += 1
@@ -77,10 +85,10 @@ class Watch:
             return
 
 
-def _gives_sign(api: str) -> bool:
+def _gives_sign(api: str, within_s: float) -> bool:
     url = urlsplit(base_url(api))
     assert url.hostname is not None
-    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=SIGN_S)
+    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=within_s)
     try:
         connection.request("GET", SIGN_PATH)
         connection.getresponse()

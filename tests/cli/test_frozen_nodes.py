@@ -70,6 +70,17 @@ async def test_a_program_gets_an_error(frozen: str) -> None:
         await connect_async(frozen)
 
 
+async def test_a_program_says_how_long_a_node_may_be_silent(frozen: str) -> None:
+    said = r"has answered nothing for 0\.6 s"
+    with pytest.raises(SbonError, match=said):
+        connect(frozen, silent_s=24.0)
+    with pytest.raises(SbonError, match=said):
+        await connect_async(frozen, silent_s=24.0)
+    for wrong in (0, -1, "12", None):
+        with pytest.raises(SbonError, match="silent_s: .* is no finite number above 0"):
+            connect(frozen, silent_s=wrong)  # type: ignore[arg-type]
+
+
 async def test_a_node_that_lives_may_be_slow(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer takes longer than the longest silence of a frozen one, and it gives signs of life meanwhile."""
     monkeypatch.setattr(signs_of_life, "SIGN_S", 0.8)
