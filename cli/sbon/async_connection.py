@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -48,7 +48,7 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
-from .pushed_rows import Tabular
+from .pushed_rows import Tabular, table_of
 from .requests import DEFAULT_API, SILENT_S, Transport, check_positive, not_moved
 from .schema import Tables
 from .states import LIVE
@@ -114,6 +114,8 @@ class AsyncConnection:
 
     def __init__(self, node: Transport) -> None:
         self._node = node
+        self._columns: dict[str, tuple[str, ...]] = {}
+        """Columns of the streams to which tables were pushed, as they were when this was last asked."""
 
     def __repr__(self) -> str:
         return f"<AsyncConnection to {self._node.api}>"
@@ -192,10 +194,22 @@ class AsyncConnection:
     async def push(self, stream: str, rows: Iterable[Mapping[str, Any]] | Tabular, *, source: str = "", key: str = "") -> Pushed:
         """Post rows to the stream's ``http`` source at this node; they are durable when it returns.
 
-        The rows are dicts, or a table: a pandas or Polars DataFrame, or an Arrow table.
-        Only one of several posts with the same ``key`` counts.
+        The rows are dicts, or a table: a pandas or Polars DataFrame, or an Arrow table. A table without any column of the stream
+        is refused with ``missing-columns``. Only one of several posts with the same ``key`` counts.
         """
-        return await self._node.ask(endpoints.push_rows(stream, rows, source, key))
+        table = table_of(rows)
+        if table is not None:
+            await self._check_columns(stream, table.column_names)
+        return await self._node.ask(endpoints.push_rows(stream, rows if table is None else table, source, key))
+
+    async def _check_columns(self, stream: str, names: Sequence[str]) -> None:
+        if not names or not set(names).isdisjoint(self._columns.get(stream, ())):
+            return
+        known = tuple(column.name for column in (await self.stream(stream)).entry.declaration.schema)
+        self._columns[stream] = known
+        if set(names).isdisjoint(known):
+            hint = f"its columns: {', '.join(known)[:500]}; those of the rows: {', '.join(names)[:500]}"
+            raise SbonError("missing-columns", f"the rows have no column of {stream}", where="rows", hint=hint)
 
     async def sql(self, /, text: str, *, to: SinkSpec | None = None, **options: Any) -> AsyncQuery:
         """Submit a query and wait until it runs.

@@ -31,24 +31,32 @@ def ndjson(rows: Any) -> bytes:
     return b"".join(_lines(_mappings(rows)))
 
 
-def _mappings(rows: Any) -> Iterable[object]:
-    if any(hasattr(rows, method) for method in _ARROW):
-        return _of_arrow(rows)
-    is_one = isinstance(rows, Mapping | str | bytes | bytearray)
-    if is_one or not isinstance(rows, Iterable):
-        raise SbonError("bad-request", f"rows are no {type(rows).__name__}", where="rows", hint=HINT)
-    return rows
-
-
-def _of_arrow(rows: Any) -> Iterable[dict[str, Any]]:
-    """Return the rows of a table. Times of nanoseconds are cut to the microsecond before: streams have microseconds."""
+def table_of(rows: Any) -> Any | None:
+    """Return the Arrow table of a table of any library, without the columns of an unnamed index; None for other rows."""
+    if not any(hasattr(rows, method) for method in _ARROW):
+        return None
     import pyarrow as pa
 
     try:
         table = pa.table(rows)
     except (pa.ArrowException, TypeError) as error:
         raise SbonError("bad-request", f"rows are no table: {error}", where="rows", hint=HINT) from error
-    table = table.drop_columns([name for name in table.column_names if _INDEX.match(name)])
+    return table.drop_columns([name for name in table.column_names if _INDEX.match(name)])
+
+
+def _mappings(rows: Any) -> Iterable[object]:
+    if (table := table_of(rows)) is not None:
+        return _of_arrow(table)
+    is_one = isinstance(rows, Mapping | str | bytes | bytearray)
+    if is_one or not isinstance(rows, Iterable):
+        raise SbonError("bad-request", f"rows are no {type(rows).__name__}", where="rows", hint=HINT)
+    return rows
+
+
+def _of_arrow(table: Any) -> Iterable[dict[str, Any]]:
+    """Return the rows of a table. Times of nanoseconds are cut to the microsecond before: streams have microseconds."""
+    import pyarrow as pa
+
     columns = {name: _in_microseconds(table[name]) for name in table.column_names}
     mappings: list[dict[str, Any]] = pa.table(columns).to_pylist()
     for name in [field.name for field in table.schema if pa.types.is_floating(field.type)]:

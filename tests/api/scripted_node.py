@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sbon_node.base.events import Bus
+from sbon_node.connectors.sources.push import Post
 from sbon_node.net.transport import Address
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.columns import Column
@@ -36,7 +37,7 @@ from sbon_protocol.api.queries import (
     Submission,
     Unanswered,
 )
-from sbon_protocol.api.streams import SourceInfo, StreamInfo
+from sbon_protocol.api.streams import Pushed, SourceInfo, StreamInfo
 from sbon_protocol.api.usage import LinkUsage, QueryUsage
 from sbon_protocol.errors import SbonError
 from tests.api.explained_placement import explained_placement
@@ -128,6 +129,9 @@ class ScriptedNode:
     missing: set[str] = field(default_factory=lambda: {"none"})
     """Names of streams that do not exist, or not until they are created; all others do."""
     attached: list[SourceDeclaration] = field(default_factory=list)
+    described: list[str] = field(default_factory=list)
+    """Streams whose description was asked."""
+    pushed: list[bytes] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
     asked: list[QuerySpec] = field(default_factory=list)
     acknowledged: list[dict[str, int]] = field(default_factory=list)
@@ -182,7 +186,7 @@ class ScriptedNode:
 
     @property
     def hosting(self) -> Any:
-        return Part(sources=Part(all=self.streams, describe=self.stream, attach=self.attach_source))
+        return Part(sources=Part(all=self.streams, describe=self.stream, attach=self.attach_source), pushes=Part(push=self.push))
 
     @property
     def adaptation(self) -> Any:
@@ -276,6 +280,10 @@ class ScriptedNode:
     async def attach_source(self, source: SourceDeclaration) -> None:
         self.attached.append(source)
 
+    async def push(self, stream: str, source: str, post: Post) -> Pushed:
+        self.pushed.append(b"".join([part async for part in post.body]))
+        return Pushed(source=source or "posts", rows=self.pushed[-1].count(b"\n"))
+
     async def detach_source(self, stream: str, source: str) -> None:
         if self.refuse_detach is not None:
             raise self.refuse_detach
@@ -287,6 +295,7 @@ class ScriptedNode:
         return [await self.stream("flights")]
 
     async def stream(self, name: str) -> StreamInfo:
+        self.described.append(name)
         if name in self.missing:
             raise SbonError("unknown-stream", f"there is no stream {name!r}", hint="see: sbon stream list")
         source = SourceDeclaration(stream=name, name="jfk", node="a", connector="file")

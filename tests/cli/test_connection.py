@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -169,7 +170,7 @@ async def test_arguments_of_a_wrong_type_are_named(api: str, node: Any, argument
     assert (refused.value.code, bool(refused.value.hint)) == ("bad-request", True)
     with pytest.raises(SbonError, match=message):
         await call(await connect_async(api))
-    assert not (node.submitted or node.attached or node.declared or node.stopped)
+    assert [node.submitted, node.attached, node.declared, node.stopped] == [[]] * 4
 
 
 @pytest.mark.parametrize("address", [5, None, b"http://127.0.0.1:7480", ["http://127.0.0.1:7480"]])
@@ -418,6 +419,23 @@ async def test_a_query_tells_its_state_and_how_old_that_is(api: str, planned: An
     overlay = await connect_async(api)
     assert repr(await overlay.query("q1")).startswith("<AsyncQuery q1 failed")
     assert repr(overlay) == f"<AsyncConnection to {api}>"
+
+
+async def test_a_table_without_any_column_of_the_stream_is_not_sent(api: str, node: Any) -> None:
+    overlay, again = connect(api), await connect_async(api)
+    wrong = pd.DataFrame({"time": [1], "late": [2.5]})
+    said = r"rows: the rows have no column of flights \(its columns: ts, delay; those of the rows: time, late\)"
+    with pytest.raises(SbonError, match=said) as refused:
+        overlay.push("flights", wrong)
+    assert refused.value.code == "missing-columns"
+    with pytest.raises(SbonError, match=said):
+        await again.push("flights", pa.Table.from_pandas(wrong).to_reader())
+    assert node.pushed == []
+    for rows in (wrong.rename(columns={"late": "delay"}), pa.table({"delay": [3], "time": ["9:00"]}).to_reader()):
+        assert overlay.push("flights", rows).rows == 1
+    assert overlay.push("flights", [{"time": 1}]).rows == 1
+    assert node.pushed == [b'{"time":1,"delay":2.5}\n', b'{"delay":3,"time":"9:00"}\n', b'{"time":1}\n']
+    assert node.described == ["flights"] * 2
 
 
 async def test_streams_are_detached_and_dropped(api: str, node: Any) -> None:

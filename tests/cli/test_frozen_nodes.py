@@ -77,7 +77,7 @@ async def test_a_program_says_how_long_a_node_may_be_silent(frozen: str) -> None
     with pytest.raises(SbonError, match=said):
         await connect_async(frozen, silent_s=24.0)
     for wrong in (0, -1, "12", None):
-        with pytest.raises(SbonError, match="silent_s: .* is no finite number above 0"):
+        with pytest.raises(SbonError, match=r"silent_s: .* is no finite number above 0"):
             connect(frozen, silent_s=wrong)  # type: ignore[arg-type]
 
 

@@ -107,6 +107,24 @@ def test_numbers_that_json_lacks_and_scalars_of_numpy_are_read_as_they_were() ->
     assert {row["n"] for row in read(of_dicts)} == {5}
 
 
+def test_missing_values_of_pandas_are_null_also_among_whole_numbers() -> None:
+    """Whole numbers with holes are floats in pandas."""
+    missing = pd.DataFrame({"n": [1, None, 2**53], "x": [0.5, math.nan, 1.5], "m": [7.0, math.nan, -7.0]})
+    assert missing["n"].dtype == np.float64
+    body = push_rows("s", missing, "", "").body
+    assert body is not None
+    values = [(row["n"], row["x"], row["m"]) for row in read(body)]
+    assert values == [(1, 0.5, 7), (None, None, None), (2**53, 1.5, -7)]
+
+
+def test_numbers_that_are_not_whole_are_bad_in_a_column_of_whole_ones() -> None:
+    body = push_rows("s", pa.table({"n": [1.5, math.nan, 2.0]}), "", "").body
+    assert body is not None
+    parsed = text_format("ndjson", SCHEMA, delimiter="", null="", timestamp_format="").parse(body, 1)
+    assert [(row.line, row.reason) for row in parsed.bad] == [(1, "n is no bigint: '1.5'"), (2, "n is no bigint: 'NaN'")]
+    assert [row["n"] for row in parsed.rows.to_pylist()] == [2]
+
+
 @pytest.mark.parametrize(
     "rows, where, message",
     [
