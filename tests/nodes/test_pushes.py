@@ -91,7 +91,8 @@ def test_a_post_is_passed_on_within_bounds(tmp_path: Path) -> None:
         )
         await cluster.until(lambda: cluster.at("a").daemon.context.presence.away("b") != "")
         dead = await refused(cluster, "a")
-        assert (dead.code, dead.message.startswith("its node b is dead since")) == ("source-stopped", True)
+        assert (dead.code, dead.hint) == ("source-stopped", "post it again once that node is back")
+        assert dead.message.startswith("its node b is dead since")
         call = PostRows("numbers", "posts", "application/x-ndjson", b"", "", MAX_POST_HOPS)
         with pytest.raises(SbonError, match="its node b is dead since") as last:  # a dead node is no place to post to
             await ask(cluster, "a", cluster.at("a").daemon.context.ask("c", call, RowsPosted))

@@ -433,13 +433,12 @@ class Pushes:
             return await self._pass_on(taking, post, hops)
         name = taking.declaration.id
         if taking.state == source_states.PAUSED:
-            hint = "post it again a little later"
-            raise SbonError("source-paused", f"the source is paused: {taking.reason}", where=name, hint=hint)
+            raise SbonError("source-paused", f"it is paused: {taking.reason}", where=name, hint="post it again a little later")
         if taking.state != source_states.RUNNING:
-            raise SbonError("source-stopped", f"the source is {taking.state} {taking.reason}".strip(), where=name)
+            hint = f"see: sbon stream show {stream}"
+            raise SbonError("source-stopped", f"the source is {taking.state} {taking.reason}".strip(), where=name, hint=hint)
         if self._context.outbox.pressure(name):
-            hint = "post it again later"
-            raise SbonError("source-behind", "those who read the stream are too far behind", where=name, hint=hint)
+            raise SbonError("source-behind", "all of its readers are too far behind", where=name, hint="post it again later")
         assert isinstance(taking.source, Pushable)
         return await taking.source.push(post)
 
@@ -455,8 +454,7 @@ class Pushes:
             raise _ambiguous(f"{stream} has several sources here that take rows", taking)
         known = [declared for declared in named if declared.connector == CONNECTOR]
         if any(declared.node == self._context.name for declared in known):
-            hint = "post it again a little later"
-            raise SbonError("source-stopped", "the source does not run yet", where="source", hint=hint)
+            raise SbonError("source-stopped", "the source does not run yet", where="source", hint="post it again a little later")
         if not known:
             which = f"no source {source!r}" if source else "no source"
             hint = f"sbon stream attach {stream} --connector {CONNECTOR}"
@@ -470,7 +468,8 @@ class Pushes:
         """Pass a post on to the node of its source, which may know where the source has gone from there."""
         context, node, where = self._context, source.node, f"{source.stream}/{source.name}"
         if context.presence.away(node):
-            hint = "post it again once that node is back"
+            backup = "its backup has taken it over, or " if source.durability == REPLICATED else ""
+            hint = f"post it again once {backup}that node is back"
             raise SbonError("source-stopped", f"its node {node} {context.presence.absence(node)}", where=where, hint=hint)
         if hops >= MAX_POST_HOPS:
             member = context.membership.get(node)

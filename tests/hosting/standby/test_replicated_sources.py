@@ -113,6 +113,20 @@ async def until_rows(cluster: SimulatedCluster, rows: int) -> None:
         await cluster.clock.sleep(1.0)
 
 
+def test_a_post_to_a_dead_node_is_to_come_again_once_the_backup_has_taken_over(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declared(cluster, posted_at("b"))
+        await backed_up(cluster)
+        lose(cluster, "b")
+        at_a = cluster.at("a").daemon
+        await cluster.until(lambda: at_a.context.presence.away("b") != "")
+        with pytest.raises(SbonError, match="its node b is dead since") as refused:
+            await ask(cluster, "a", at_a.hosting.pushes.push("numbers", "posted", Post("application/x-ndjson", body(0))))
+        assert refused.value.hint == "post it again once its backup has taken it over, or that node is back"
+
+    in_calm_cluster(tmp_path, "abcd", test)
+
+
 def test_each_confirmed_post_survives_its_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declared(cluster, posted_at("b"))
