@@ -35,7 +35,7 @@ _PASSING = frozenset(
 )
 """Temporary rejections, due to a restart."""
 _PASSING_ONCE_FOLLOWED = frozenset(
-    {"already-followed", "consumer-unreachable", "not-followable", "holder-unreachable", "no-majority"}
+    {"already-followed", "consumer-unreachable", "not-followable", "host-unreachable", "holder-unreachable", "no-majority"}
 )
 _PERHAPS_TERMINAL = frozenset({"consumer-unreachable", "not-followable", "query-over", "node-unreachable"})
 """The query may have ended without a listener; its record answers that."""

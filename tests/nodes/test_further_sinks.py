@@ -279,6 +279,33 @@ def test_refused_sinks_leave_nothing_and_name_the_field(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.parametrize(
+    "frozen, pause_s, said",
+    [("b", 0.0, r"q\S*\.\S+ is at b"), ("b", 60.0, r"q\S*\.\S+ is at b"), ("d", 0.0, "the rows arrive at d")],
+    ids=["an operator's", "an operator's, which is missed", "the sink's"],
+)
+def test_a_sink_that_a_frozen_node_does_not_open_is_refused_with_that_node(
+    tmp_path: Path, frozen: str, pause_s: float, said: str
+) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "first.ndjson", rows=3000)
+        cluster.loop.pause(cluster.nodes[frozen].process)
+        await cluster.sleep(pause_s)
+        with pytest.raises(SbonError, match=f"{said}, which does not answer: ") as refusal:
+            await added(cluster, tmp_path / "second.ndjson", asked="c")
+        assert (refusal.value.code, refusal.value.where) == (
+            "host-unreachable" if frozen == "b" else "consumer-unreachable",
+            "query",
+        )
+        assert f"start {frozen} again" in refusal.value.hint
+        cluster.loop.resume(cluster.nodes[frozen].process)
+        while (await state_of(cluster, "a")).sinks:
+            await cluster.clock.sleep(0.5)
+        assert (await added(cluster, tmp_path / "third.ndjson")).id == "sink2"
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_a_stop_ends_all_sinks(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "first.ndjson", rows=3000)

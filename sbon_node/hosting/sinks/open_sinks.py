@@ -46,6 +46,8 @@ log = structlog.get_logger()
 R = TypeVar("R", bound=Message)
 REFUSALS = frozenset({"reader-fenced", "bad-epoch", "not-retained"})
 """Refusals of a host of a stream that do not pass."""
+SILENT = frozenset({"peer-unreachable", "node-away", "unknown-node"})
+"""Codes of a node that does not answer."""
 MOST_HOSTS = 4
 """Most hosts of one stream that are asked in turn: a stream rarely moves twice in a moment."""
 
@@ -170,8 +172,20 @@ async def _asked(context: Context, records: RecordAcceptors, hosted: HostedSink,
         host = (await records.ask(query, hosted.acceptors, LocateComponent(query=query, component=stream), ComponentHost)).node
         if answer is not None and host == asked:
             return answer
-        answer, asked = await context.ask(host, call, reply), host
+        try:
+            answer, asked = await context.ask(host, call, reply), host
+        except SbonError as error:
+            raise unanswered(host, error, stream) from error
     raise SbonError("moved", f"it has moved {MOST_HOSTS} times meanwhile", where=stream)
+
+
+def unanswered(node: str, error: SbonError, stream: str = "") -> SbonError:
+    """Return the error of a reader whose sink, or the ``stream`` that it reads, is at a silent node; other errors as they are."""
+    if error.code not in SILENT:
+        return error
+    code, part = ("host-unreachable", f"{stream} is") if stream else ("consumer-unreachable", "the rows arrive")
+    hint = f"start {node} again, or restore the network to it"
+    return SbonError(code, f"{part} at {node}, which does not answer: {error.message}", where="query", hint=hint)
 
 
 # -- Delivery of the rows of open sinks, and their progress. Keys are components ---------------------------------------

@@ -16,6 +16,7 @@ from sbon_node.base.tasks import Loop, check_cancelled
 from sbon_node.connectors.sinks.follow import rows_of
 from sbon_node.context import Context
 from sbon_node.hosting.sinks.host import SinkHost
+from sbon_node.hosting.sinks.open_sinks import unanswered
 from sbon_node.model.frames import Frame
 from sbon_node.queries.describing.lookup import QueryLookup, ask_for_queries, decoded
 from sbon_node.queries.sinks.further_sinks import SinkRequests
@@ -35,7 +36,6 @@ MAX_WORDS = 1024
 LOOK_S = 5.0
 """Seconds between two looks for followers that have left."""
 NOT_FOLLOWABLE = "not-followable"
-_SILENT = frozenset({"peer-unreachable", "node-away", "unknown-node"})
 Purpose = Literal["take", "hold", "end"]
 _PATIENCE = 6
 """A relayed call may take so many times ``control.call_timeout_s``: its answer may be large, and the link slow."""
@@ -135,7 +135,7 @@ class Follows(Loop):
             await self._context.call(consumer, AcknowledgeRows(query=query, numbers=dict(numbers)))
         except SbonError as error:
             self._consumers.pop(query, None)
-            raise _unreachable(consumer, error) from error
+            raise unanswered(consumer, error) from error
 
     def _is_here(self, query: str) -> bool:
         try:
@@ -166,7 +166,7 @@ class Follows(Loop):
             self._consumers.pop(query, None)
             over = await self._find(query) if error.code == NOT_FOLLOWABLE else None
             if not isinstance(over, Finished):
-                raise _unreachable(consumer, error) from error
+                raise unanswered(consumer, error) from error
             yield over
         finally:
             await self._tasks.stop(task)
@@ -248,11 +248,3 @@ class _Relay:
         call = FollowRows(query=self._query, follower=self.follower, after=dict(after or {}), purpose=purpose, wait_s=wait_s)
         timeout_s = wait_s + _PATIENCE * self._context.settings.call_timeout_s
         return await self._context.ask(self._consumer, call, FollowedRows, timeout_s=timeout_s)
-
-
-def _unreachable(consumer: str, error: SbonError) -> SbonError:
-    """Return the error for a follower whose rows are at a node that does not answer; other errors as they are."""
-    if error.code not in _SILENT:
-        return error
-    message = f"the rows arrive at {consumer}, which does not answer: {error.message}"
-    return SbonError("consumer-unreachable", message, where="query", hint=f"start {consumer} again, or restore the network to it")

@@ -15,6 +15,7 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.context import Context
 from sbon_node.hosting.components import SinkOrder, new_claim
+from sbon_node.hosting.sinks.open_sinks import SILENT, unanswered
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.presence import AS_SINK
@@ -87,7 +88,10 @@ class FurtherSinks(Loop):
         order = self._order(record, one, register.epoch)
         call = AddSink(sink=order, acceptors=self._records.acceptors(query))
         timeout_s = self._context.settings.call_timeout_s * OPENING_CALLS
-        begun = await self._context.ask(one.node, call, SinkAdded, timeout_s=timeout_s)
+        try:
+            begun = await self._context.ask(one.node, call, SinkAdded, timeout_s=timeout_s)
+        except SbonError as error:
+            raise unanswered(one.node, error) from error
         after = (await self._records.change(query, partial(record_steps.opened, claim=claim, rows=begun.rows))).after
         if after.state != query_states.RUNNING:
             raise SbonError(QUERY_OVER, "the query has ended while the sink was opened", where=query)
@@ -243,7 +247,7 @@ class FurtherSinks(Loop):
 
 # -- Users' requests: any node takes them, and passes them on to a node that keeps the query's record -----------------
 
-PASSES_ON = frozenset({"peer-unreachable", "node-away", "unknown-node", "record-unknown"})
+PASSES_ON = SILENT | {"record-unknown"}
 """Codes of a node after which another one that keeps the record is asked."""
 
 
