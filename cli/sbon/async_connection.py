@@ -26,28 +26,8 @@ import pyarrow as pa
 from sbon_protocol.api.queries import SinkBegin
 from sbon_protocol.errors import SbonError
 
-from . import endpoints, states, submitting
+from . import endpoints, model, states, submitting
 from .follower import Follower
-from .model import (
-    Explanation,
-    Finished,
-    Listing,
-    MemberInfo,
-    MoveCancelled,
-    Moved,
-    NodeStatus,
-    PlacementExplanation,
-    Pushed,
-    QueryInfo,
-    QueryList,
-    QueryUsage,
-    SinkInfo,
-    SinkRequest,
-    SinkSpec,
-    StreamInfo,
-    Submission,
-    ViewDeclaration,
-)
 from .pushed_rows import Tabular, table_of
 from .requests import DEFAULT_API, SILENT_S, Transport, check_positive, not_moved
 from .schema import Tables
@@ -129,21 +109,21 @@ class AsyncConnection:
     async def close(self) -> None:
         await self._node.close()
 
-    async def status(self) -> NodeStatus:
+    async def status(self) -> model.NodeStatus:
         return await self._node.ask(endpoints.status())
 
-    async def members(self) -> Listing[MemberInfo]:
-        return Listing(await self._node.ask(endpoints.members()))
+    async def members(self) -> model.Listing[model.MemberInfo]:
+        return model.Listing(await self._node.ask(endpoints.members()))
 
-    async def streams(self) -> Listing[StreamInfo]:
-        return Listing(await self._node.ask(endpoints.streams()))
+    async def streams(self) -> model.Listing[model.StreamInfo]:
+        return model.Listing(await self._node.ask(endpoints.streams()))
 
-    async def stream(self, name: str) -> StreamInfo:
+    async def stream(self, name: str) -> model.StreamInfo:
         return await self._node.ask(endpoints.stream(name))
 
     async def create_stream(
         self, name: str, schema: str = "", *, event_time: str = "", delay_ms: int = 0, comment: str = "", as_: str = ""
-    ) -> StreamInfo:
+    ) -> model.StreamInfo:
         """Declare a stream, or make it the result of a query.
 
         ``schema`` is as in SQL: ``"ts timestamp, price double"``; rows may come ``delay_ms`` behind the newest. ``as_`` is a
@@ -156,12 +136,14 @@ class AsyncConnection:
             return await self.stream(name)
         return await self._node.ask(endpoints.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment)))
 
-    async def create_view(self, name: str, sql: str, *, comment: str = "", replace: bool = False) -> StreamInfo:
+    async def create_view(self, name: str, sql: str, *, comment: str = "", replace: bool = False) -> model.StreamInfo:
         """Create a view, a name for a query, which is read in its place when a query that names it is submitted.
 
         With ``replace``, it takes the place of a view of that name, which stays if this one is refused.
         """
-        return await self._node.ask(endpoints.create_view(ViewDeclaration(name=name, sql=sql, comment=comment, replace=replace)))
+        return await self._node.ask(
+            endpoints.create_view(model.ViewDeclaration(name=name, sql=sql, comment=comment, replace=replace))
+        )
 
     async def drop_stream(self, name: str) -> None:
         """Drop a stream with its sources and their stored rows; rejected while a query reads it."""
@@ -178,7 +160,7 @@ class AsyncConnection:
         name: str = "",
         rows_s: float | None = None,
         **options: Any,
-    ) -> StreamInfo:
+    ) -> model.StreamInfo:
         """Attach a source at ``node``, by default the connected node, with the connector's options (docs/connectors.md).
 
         ``file`` is short for the connector ``file`` and its ``path``.
@@ -187,11 +169,13 @@ class AsyncConnection:
         source = endpoints.source_at(at, stream, connector, file=file, name=name, rows_s=rows_s, options=options)
         return await self._node.ask(endpoints.attach(source))
 
-    async def detach(self, stream: str, source: str = "") -> StreamInfo:
+    async def detach(self, stream: str, source: str = "") -> model.StreamInfo:
         """Detach a source by name, by default the connected node's; rejected while a query reads the stream."""
         return await self._node.ask(endpoints.detach(stream, source or (await self.status()).name))
 
-    async def push(self, stream: str, rows: Iterable[Mapping[str, Any]] | Tabular, *, source: str = "", key: str = "") -> Pushed:
+    async def push(
+        self, stream: str, rows: Iterable[Mapping[str, Any]] | Tabular, *, source: str = "", key: str = ""
+    ) -> model.Pushed:
         """Post rows to the stream's ``http`` source at this node; they are durable when it returns.
 
         The rows are dicts, or a table: a pandas or Polars DataFrame, or an Arrow table. A table without any column of the stream
@@ -205,13 +189,13 @@ class AsyncConnection:
     async def _check_columns(self, stream: str, names: Sequence[str]) -> None:
         if not names or not set(names).isdisjoint(self._columns.get(stream, ())):
             return
-        known = tuple(column.name for column in (await self.stream(stream)).entry.declaration.schema)
-        self._columns[stream] = known
+        schema = (await self.stream(stream)).entry.declaration.schema
+        known = self._columns[stream] = tuple(column.name for column in schema)
         if set(names).isdisjoint(known):
             hint = f"its columns: {', '.join(known)[:500]}; those of the rows: {', '.join(names)[:500]}"
             raise SbonError("missing-columns", f"the rows have no column of {stream}", where="rows", hint=hint)
 
-    async def sql(self, /, text: str, *, to: SinkSpec | None = None, **options: Any) -> AsyncQuery:
+    async def sql(self, /, text: str, *, to: model.SinkSpec | None = None, **options: Any) -> AsyncQuery:
         """Submit a query and wait until it runs.
 
         ``options`` are the fields of a ``Submission`` (docs/api.md): ``name``, ``strategy``, ``objective``, ``max_delay_ms``,
@@ -219,20 +203,20 @@ class AsyncConnection:
         """
         return await self._submitted(endpoints.submission_of(text, to, options))
 
-    async def _submitted(self, submission: Submission | Mapping[str, Any]) -> AsyncQuery:
+    async def _submitted(self, submission: model.Submission | Mapping[str, Any]) -> AsyncQuery:
         return AsyncQuery(self._node, await submitting.submitted(self._node, submission))
 
     async def query(self, query_id: str) -> AsyncQuery:
         return AsyncQuery(self._node, await self._node.ask(endpoints.query(query_id)))
 
-    async def queries(self) -> QueryList:
+    async def queries(self) -> model.QueryList:
         """Return all queries; ``unanswered`` of the list names the members that may hold more."""
         return endpoints.query_list(*await self._node.answer(endpoints.queries()))
 
-    async def explain(self, /, text: str, **options: Any) -> Explanation:
+    async def explain(self, /, text: str, **options: Any) -> model.Explanation:
         return await self._node.ask(endpoints.explain({"sql": text, **options}))
 
-    async def explain_placement(self, /, text: str, **options: Any) -> PlacementExplanation:
+    async def explain_placement(self, /, text: str, **options: Any) -> model.PlacementExplanation:
         return await self._node.ask(endpoints.explain_placement({"sql": text, **options}))
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
@@ -247,7 +231,7 @@ class AsyncQuery:
     manager it stops the query at the end of the block, unless the query is over.
     """
 
-    def __init__(self, node: Transport, info: QueryInfo) -> None:
+    def __init__(self, node: Transport, info: model.QueryInfo) -> None:
         self._node = node
         self._heard(info)
         self._collected: list[pa.Table] = []
@@ -278,7 +262,7 @@ class AsyncQuery:
         """The schema of its rows."""
         return tables_of(self._info).schema
 
-    async def info(self) -> QueryInfo:
+    async def info(self) -> model.QueryInfo:
         """Return the query's present record."""
         return self._heard(await self._node.ask(endpoints.query(self.id)))
 
@@ -308,8 +292,9 @@ class AsyncQuery:
         """
         if rows is not None:
             check_positive(rows, "rows")
-        elif self.state in LIVE:
-            check_ends(await self.info())
+        elif self.state in LIVE and endless_of(await self.info()):
+            hint = "take the next ones with rows=1000, or each as it arrives: for row in query, or query.tables()"
+            raise not_over(self._info, "never has all of its rows", hint)
         missing = math.inf if rows is None else rows - sum(table.num_rows for table in self._collected)
         async with aclosing(self._arriving(missing)) as arriving:
             async for table in arriving:
@@ -346,25 +331,24 @@ class AsyncQuery:
         ended_well(self._heard(over(self._info, follower.end)))
         self._is_taken = self._has_rows
 
-    async def wait(self, timeout_s: float | None = None) -> QueryInfo:
+    async def wait(self, timeout_s: float | None = None) -> model.QueryInfo:
         """Wait until the query is over, for queries whose rows go to a sink; raise ``query-failed``.
 
         Raises ``query-not-over`` after ``timeout_s`` seconds, by default never; the query goes on.
         """
-        until_s = math.inf
         if timeout_s is not None:
             check_positive(timeout_s, "timeout_s")
-            until_s = time.monotonic() + timeout_s
+        until_s = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         while (info := await self.info()).state in LIVE:
             if (left_s := until_s - time.monotonic()) <= 0:
                 raise not_over(info, f"is {info.state} after {timeout_s:g} s", "wait again, or end it with its stop()")
             await self._node.sleep(min(left_s, PAUSE_S))
         return ended_well(info)
 
-    async def stop(self) -> QueryInfo:
+    async def stop(self) -> model.QueryInfo:
         return self._heard(await self._node.ask(endpoints.stop(self.id)))
 
-    async def move(self, operator: str, to: str, *, how: str = "follow") -> Moved:
+    async def move(self, operator: str, to: str, *, how: str = "follow") -> model.Moved:
         """Move an operator to the node ``to`` with its state, while the query runs; if it fails, it goes on where it was.
 
         Args:
@@ -375,41 +359,41 @@ class AsyncQuery:
         """
         async with aclosing(self._node.events(endpoints.move(self.id, operator, to, how))) as events:
             async for event in events:
-                if isinstance(event, Moved):
+                if isinstance(event, model.Moved):
                     return event
         raise not_moved(self._node.api, operator)
 
-    async def cancel_move(self, operator: str) -> MoveCancelled:
+    async def cancel_move(self, operator: str) -> model.MoveCancelled:
         """Give up the move of an operator, which goes on where it is; raise ``move-committed`` where that is too late."""
         return await self._node.ask(endpoints.cancel_move(self.id, operator))
 
-    async def add_sink(self, to: SinkSpec, *, consumer: str = "", begin: SinkBegin = "") -> SinkInfo:
+    async def add_sink(self, to: model.SinkSpec, *, consumer: str = "", begin: SinkBegin = "") -> model.SinkInfo:
         """Add a sink, which begins with the ``earliest`` row or ``now``; by default with the earliest if no row is gone."""
-        return await self._node.ask(endpoints.add_sink(self.id, SinkRequest(sink=to, consumer=consumer, begin=begin)))
+        return await self._node.ask(endpoints.add_sink(self.id, model.SinkRequest(sink=to, consumer=consumer, begin=begin)))
 
-    async def remove_sink(self, sink: str) -> SinkInfo:
+    async def remove_sink(self, sink: str) -> model.SinkInfo:
         """Remove a sink that was added; what it has delivered stays."""
         return await self._node.ask(endpoints.remove_sink(self.id, sink))
 
-    async def query_usage(self) -> QueryUsage:
+    async def query_usage(self) -> model.QueryUsage:
         return await self._node.ask(endpoints.query_usage(self.id))
 
-    async def explain(self) -> Explanation:
+    async def explain(self) -> model.Explanation:
         """Explain the running query, with its measurements."""
         return await self._node.ask(endpoints.explain_query(self.id))
 
-    async def explain_placement(self) -> PlacementExplanation:
+    async def explain_placement(self) -> model.PlacementExplanation:
         return await self._node.ask(endpoints.explain_query_placement(self.id))
 
-    async def _planned(self) -> QueryInfo:
+    async def _planned(self) -> model.QueryInfo:
         return self._info if self._info.plan is not None else await self.info()
 
-    def _heard(self, info: QueryInfo) -> QueryInfo:
+    def _heard(self, info: model.QueryInfo) -> model.QueryInfo:
         self._info, self._known_s = info, time.monotonic()
         return info
 
 
-def shown(info: QueryInfo, age_s: float) -> str:
+def shown(info: model.QueryInfo, age_s: float) -> str:
     """Return ``<AsyncQuery errors running, 1,204 rows at paris, 3 s ago: SELECT host FROM access>``."""
     reason = f" ({info.reason})" if info.reason else ""
     rows = "" if info.rows is None else f", {info.rows:,} row{'' if info.rows == 1 else 's'}"
@@ -419,33 +403,30 @@ def shown(info: QueryInfo, age_s: float) -> str:
     return f"<AsyncQuery {info.id} {info.state}{reason}{rows}{at}, {age_s:.0f} s ago: {sql}>"
 
 
-def tables_of(info: QueryInfo) -> Tables:
+def tables_of(info: model.QueryInfo) -> Tables:
     """Return the converter of the query's frames; raise :class:`SbonError` ``no-plan``."""
     if info.plan is None:
         raise SbonError("no-plan", "the query has not been planned", where=info.id)
     return Tables(info.plan.schema)
 
 
-def over(info: QueryInfo, end: Finished) -> QueryInfo:
+def over(info: model.QueryInfo, end: model.Finished) -> model.QueryInfo:
     """Return the record after the end of the query's rows; their number has to be requested again."""
     return msgspec.structs.replace(info, state=end.state, reason=end.reason, rows=None)
 
 
-def check_ends(info: QueryInfo) -> None:
-    """Refuse to wait for all rows of a query that runs on."""
-    if info.state in LIVE and info.progress is not None and info.progress.endless:
-        hint = "take the next ones with rows=1000, or each as it arrives: for row in query, or query.tables()"
-        raise not_over(info, "never has all of its rows", hint)
+def endless_of(info: model.QueryInfo) -> str:
+    """Return the sources without an end of a query that runs."""
+    return ", ".join(info.progress.endless) if info.state in LIVE and info.progress is not None else ""
 
 
-def not_over(info: QueryInfo, why: str, hint: str) -> SbonError:
-    """Return the error of a query for whose end a program cannot wait; it names the sources without an end."""
-    sources = info.progress.endless if info.progress is not None else ()
-    endless = f"; no end: {', '.join(sources)}" if sources else ""
-    return SbonError("query-not-over", f"the query {why}{endless}", where=info.id, hint=hint)
+def not_over(info: model.QueryInfo, why: str, hint: str) -> SbonError:
+    """Return the error of a query for whose end a program does not wait."""
+    sources = endless_of(info)
+    return SbonError("query-not-over", f"the query {why}{sources and f'; no end: {sources}'}", where=info.id, hint=hint)
 
 
-def ended_well(info: QueryInfo) -> QueryInfo:
+def ended_well(info: model.QueryInfo) -> model.QueryInfo:
     """Return the record; raise ``query-failed`` if the query failed."""
     if info.state == states.FAILED:
         advice = _ADVICE.search(info.reason)

@@ -10,22 +10,8 @@ from urllib.parse import urlsplit
 from sbon_protocol.api.shown import Shown
 from sbon_protocol.errors import SbonError
 
-from . import endpoints, submitting
+from . import endpoints, model, submitting
 from .http import Http
-from .model import (
-    Accepted,
-    Finished,
-    Listing,
-    MemberInfo,
-    Progress,
-    QueryInfo,
-    QueryList,
-    Reader,
-    Readiness,
-    Reason,
-    Rows,
-    Submission,
-)
 from .requests import DEFAULT_API, Ask, base_url, nothing
 from .synchronous import SynchronousTransport, each, run
 
@@ -46,11 +32,11 @@ def asked(endpoint: Callable[P, Ask[R]]) -> Callable[Concatenate[Http, P], R]:
     return _described(call, endpoint, "{}")
 
 
-def listed(endpoint: Callable[P, Ask[list[T]]]) -> Callable[Concatenate[Http, P], Listing[T]]:
+def listed(endpoint: Callable[P, Ask[list[T]]]) -> Callable[Concatenate[Http, P], model.Listing[T]]:
     """:func:`asked`, for a list that is shown as a table."""
 
-    def call(self: Http, /, *args: P.args, **kwargs: P.kwargs) -> Listing[T]:
-        return Listing(self.ask(endpoint(*args, **kwargs)))
+    def call(self: Http, /, *args: P.args, **kwargs: P.kwargs) -> model.Listing[T]:
+        return model.Listing(self.ask(endpoint(*args, **kwargs)))
 
     return _described(call, endpoint, "{}")
 
@@ -72,7 +58,7 @@ def _described(call: C, endpoint: Callable[..., Any], returns: str) -> C:
     call.__name__, call.__doc__ = endpoint.__name__, endpoint.__doc__
     signature = inspect.signature(endpoint)
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *signature.parameters.values()]
-    answer = returns.format(signature.return_annotation.removeprefix("Ask[").removesuffix("]"))
+    answer = returns.format(signature.return_annotation.replace("model.", "").removeprefix("Ask[").removesuffix("]"))
     call.__signature__ = signature.replace(parameters=parameters, return_annotation=answer)  # type: ignore[attr-defined]
     return call
 
@@ -110,7 +96,7 @@ class Client(Http):
     remove_sink = asked(endpoints.remove_sink)
     acknowledge = asked(endpoints.acknowledge)
 
-    def readiness(self) -> Readiness:
+    def readiness(self) -> model.Readiness:
         """Return whether the node can do its work, with the worst reason against it first."""
         try:
             return self.ask(endpoints.ready())
@@ -136,21 +122,21 @@ class Client(Http):
         """Join the cluster of the nodes at these addresses; return the number of its known members."""
         return self.ask(endpoints.join(addresses)).members
 
-    def queries(self) -> QueryList:
+    def queries(self) -> model.QueryList:
         """Return all queries; ``unanswered`` of the list names the members that may hold more."""
         return endpoints.query_list(*self.answer(endpoints.queries()))
 
-    def submit(self, submission: Submission | Mapping[str, Any]) -> Generator[Progress | Accepted, None, None]:
+    def submit(self, submission: model.Submission | Mapping[str, Any]) -> Generator[model.Progress | model.Accepted, None, None]:
         """Yield the steps of a submission, as :func:`.submitting.steps` does."""
         return each(submitting.steps(SynchronousTransport(self), submission))
 
-    def submitted(self, submission: Submission) -> QueryInfo:
+    def submitted(self, submission: model.Submission) -> model.QueryInfo:
         """Submit a query, and wait until it runs."""
         return run(submitting.submitted(SynchronousTransport(self), submission))
 
     def rows(
         self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = nothing, sink: str = ""
-    ) -> Generator[Reader | Rows | Finished, None, None]:
+    ) -> Generator[model.Reader | model.Rows | model.Finished, None, None]:
         """Yield frames after those numbers, until the query is over or the connection is lost; ``idle`` as in :meth:`events`.
 
         They are those of the first sink, of a further ``sink``, or, with ``any``, of one of its own, which they name.
@@ -175,7 +161,7 @@ class Client(Http):
             raise
         return client
 
-    def _check_is(self, member: MemberInfo) -> None:
+    def _check_is(self, member: model.MemberInfo) -> None:
         """Raise ``consumer-unreachable`` unless the node is this member, or is about to start or stop."""
         try:
             if (name := self.status().name) == member.name:
@@ -194,11 +180,11 @@ class Client(Http):
         raise SbonError("consumer-unreachable", message, hint=reached if member.state == "alive" else away)
 
 
-def unready(refusal: SbonError) -> Readiness:
+def unready(refusal: SbonError) -> model.Readiness:
     """Return the refusal of /readyz: its details are all reasons, the worst first."""
-    worst = Reason(code=refusal.code, weight="unready", message=refusal.message, hint=refusal.hint)
+    worst = model.Reason(code=refusal.code, weight="unready", message=refusal.message, hint=refusal.hint)
     others = tuple(
-        Reason(code=code, weight="unready" if code in UNREADY else "impaired", message=message)
+        model.Reason(code=code, weight="unready" if code in UNREADY else "impaired", message=message)
         for code, _, message in (line.partition(": ") for line in refusal.details[1:])
     )
-    return Readiness(ready=False, reasons=(worst, *others))
+    return model.Readiness(ready=False, reasons=(worst, *others))

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from . import model
 from .async_connection import AsyncConnection, AsyncQuery, Row, connected
 from .http import Http
-from .model import Finished, SinkSpec
 from .requests import DEFAULT_API, SILENT_S
 from .synchronous import Synchronous, SynchronousTransport, each, run, synchronous
 
@@ -49,7 +49,7 @@ class Connection(Synchronous[AsyncConnection]):
     explain_placement = synchronous(AsyncConnection.explain_placement)
     request = synchronous(AsyncConnection.request)
 
-    def sql(self, /, text: str, *, to: SinkSpec | None = None, **options: Any) -> Query:
+    def sql(self, /, text: str, *, to: model.SinkSpec | None = None, **options: Any) -> Query:
         """Submit a query and wait until it runs; arguments as of :meth:`.AsyncConnection.sql`."""
         return Query(run(self._inner.sql(text, to=to, **options)))
 
@@ -97,10 +97,10 @@ class Query(Synchronous[AsyncQuery]):
             for table in tables:
                 yield from table.to_pylist()
 
-    def tables(self) -> Generator[pa.Table, None, Finished]:
+    def tables(self) -> Generator[pa.Table, None, model.Finished]:
         """Yield a table for each frame as it arrives, until the query is over; raise ``query-failed`` if it fails.
 
         Close the generator to stop reading: the query continues, and waits for its next follower.
         """
         yield from each(self._inner.tables())
-        return Finished(state=self._inner._info.state, reason=self._inner._info.reason)
+        return model.Finished(state=self._inner._info.state, reason=self._inner._info.reason)

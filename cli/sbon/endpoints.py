@@ -11,41 +11,8 @@ from urllib.parse import quote, urlencode
 
 from sbon_protocol.errors import SbonError
 
+from . import model
 from .columns import columns_of
-from .model import (
-    Accepted,
-    DrainStep,
-    Explanation,
-    Finished,
-    Joined,
-    MemberInfo,
-    MoveCancelled,
-    Moved,
-    Moving,
-    NodeDrained,
-    NodeStatus,
-    PairInfo,
-    PlacementExplanation,
-    Progress,
-    Pushed,
-    QueryInfo,
-    QueryList,
-    QuerySpec,
-    QueryUsage,
-    Reader,
-    Readiness,
-    Rows,
-    RttRequest,
-    SinkInfo,
-    SinkRequest,
-    SinkSpec,
-    SourceDeclaration,
-    StreamDeclaration,
-    StreamInfo,
-    Submission,
-    Unanswered,
-    ViewDeclaration,
-)
 from .pushed_rows import json_of, ndjson
 from .requests import PLANNING_S, Ask, checked_text
 
@@ -53,9 +20,9 @@ STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 UNANSWERED_HEADER = "Sbon-Unanswered"
 
 
-def ready() -> Ask[Readiness]:
+def ready() -> Ask[model.Readiness]:
     """Ask for readiness; a node that is not ready answers with an error."""
-    return Ask("GET", "/readyz", Readiness)
+    return Ask("GET", "/readyz", model.Readiness)
 
 
 def metrics() -> Ask[None]:
@@ -63,63 +30,63 @@ def metrics() -> Ask[None]:
     return Ask("GET", "/metrics", type(None))
 
 
-def status() -> Ask[NodeStatus]:
-    return Ask("GET", "/v1/status", NodeStatus)
+def status() -> Ask[model.NodeStatus]:
+    return Ask("GET", "/v1/status", model.NodeStatus)
 
 
-def members(near: str = "", within_ms: float | None = None) -> Ask[list[MemberInfo]]:
+def members(near: str = "", within_ms: float | None = None) -> Ask[list[model.MemberInfo]]:
     """Return all members, or those within a round-trip time of the node ``near``."""
     query_string = {"near": near, "within_ms": "" if within_ms is None else repr(within_ms)}
     query = urlencode({name: value for name, value in query_string.items() if value})
-    return Ask("GET", f"/v1/members?{query}" if query else "/v1/members", list[MemberInfo])
+    return Ask("GET", f"/v1/members?{query}" if query else "/v1/members", list[model.MemberInfo])
 
 
-def rtt(question: RttRequest) -> Ask[list[PairInfo]]:
-    return Ask("POST", "/v1/rtt", list[PairInfo], json_of(question))
+def rtt(question: model.RttRequest) -> Ask[list[model.PairInfo]]:
+    return Ask("POST", "/v1/rtt", list[model.PairInfo], json_of(question))
 
 
-def join(addresses: Iterable[str]) -> Ask[Joined]:
-    return Ask("POST", "/v1/join", Joined, json_of({"addresses": list(addresses)}))
+def join(addresses: Iterable[str]) -> Ask[model.Joined]:
+    return Ask("POST", "/v1/join", model.Joined, json_of({"addresses": list(addresses)}))
 
 
-def drain(*, dry_run: bool = False) -> Ask[DrainStep | NodeDrained]:
+def drain(*, dry_run: bool = False) -> Ask[model.DrainStep | model.NodeDrained]:
     """Yield the steps of operators that leave the node, which takes no part in queries any more; then the end."""
     path = "/v1/drain?dry_run=true" if dry_run else "/v1/drain"
-    return Ask("POST", path, DrainStep | NodeDrained)  # type: ignore[arg-type]
+    return Ask("POST", path, model.DrainStep | model.NodeDrained)  # type: ignore[arg-type]
 
 
 def leave(*, force: bool = False) -> Ask[None]:
     return Ask("POST", "/v1/leave?force=true" if force else "/v1/leave", type(None))
 
 
-def streams() -> Ask[list[StreamInfo]]:
-    return Ask("GET", "/v1/streams", list[StreamInfo])
+def streams() -> Ask[list[model.StreamInfo]]:
+    return Ask("GET", "/v1/streams", list[model.StreamInfo])
 
 
-def stream(name: str) -> Ask[StreamInfo]:
-    return Ask("GET", _path("streams", name), StreamInfo)
+def stream(name: str) -> Ask[model.StreamInfo]:
+    return Ask("GET", _path("streams", name), model.StreamInfo)
 
 
-def create_stream(declaration: StreamDeclaration) -> Ask[StreamInfo]:
-    return Ask("POST", "/v1/streams", StreamInfo, json_of(declaration))
+def create_stream(declaration: model.StreamDeclaration) -> Ask[model.StreamInfo]:
+    return Ask("POST", "/v1/streams", model.StreamInfo, json_of(declaration))
 
 
-def declared(name: str, schema: str, event_time: str, delay_ms: int, comment: str) -> StreamDeclaration:
+def declared(name: str, schema: str, event_time: str, delay_ms: int, comment: str) -> model.StreamDeclaration:
     """Return the declaration of a stream; ``schema`` is as in SQL: ``"ts timestamp, price double"``."""
     columns = tuple(columns_of(checked_text(schema, "schema")))
-    return StreamDeclaration(name=name, schema=columns, event_time=event_time, delay_ms=delay_ms, comment=comment)
+    return model.StreamDeclaration(name=name, schema=columns, event_time=event_time, delay_ms=delay_ms, comment=comment)
 
 
-def create_view(view: ViewDeclaration) -> Ask[StreamInfo]:
-    return Ask("POST", "/v1/views", StreamInfo, json_of(view))
+def create_view(view: model.ViewDeclaration) -> Ask[model.StreamInfo]:
+    return Ask("POST", "/v1/views", model.StreamInfo, json_of(view))
 
 
 def drop_stream(name: str) -> Ask[None]:
     return Ask("DELETE", _path("streams", name), type(None))
 
 
-def attach(source: SourceDeclaration) -> Ask[StreamInfo]:
-    return Ask("POST", _path("streams", source.stream, "sources"), StreamInfo, json_of(source))
+def attach(source: model.SourceDeclaration) -> Ask[model.StreamInfo]:
+    return Ask("POST", _path("streams", source.stream, "sources"), model.StreamInfo, json_of(source))
 
 
 def source_at(
@@ -131,10 +98,10 @@ def source_at(
     name: str,
     rows_s: float | None,
     options: Mapping[str, Any],
-) -> SourceDeclaration:
+) -> model.SourceDeclaration:
     """Return the declaration of a source at ``node``; ``file`` is short for the connector ``file`` and its ``path``."""
     path = {"path": str(Path(file).absolute())} if file is not None else {}
-    return SourceDeclaration(
+    return model.SourceDeclaration(
         stream=stream_name,
         name=name or node,
         node=node,
@@ -144,20 +111,20 @@ def source_at(
     )
 
 
-def detach(stream: str, source: str) -> Ask[StreamInfo]:
-    return Ask("DELETE", _path("streams", stream, "sources", source), StreamInfo)
+def detach(stream: str, source: str) -> Ask[model.StreamInfo]:
+    return Ask("DELETE", _path("streams", stream, "sources", source), model.StreamInfo)
 
 
-def push(name: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Ask[Pushed]:
+def push(name: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Ask[model.Pushed]:
     """Post rows to the stream's source at this node; they are durable when it answers.
 
     Only one of several posts with the same ``key`` counts.
     """
     query = "?" + urlencode({"source": source}) if source else ""
-    return Ask("POST", _path("streams", name, "rows") + query, Pushed, body, media_type, key)
+    return Ask("POST", _path("streams", name, "rows") + query, model.Pushed, body, media_type, key)
 
 
-def push_rows(name: str, rows: Any, source: str, key: str) -> Ask[Pushed]:
+def push_rows(name: str, rows: Any, source: str, key: str) -> Ask[model.Pushed]:
     """Post mappings, or a table (:mod:`.pushed_rows`)."""
     return push(name, ndjson(rows), "application/x-ndjson", source=source, key=key)
 
@@ -168,24 +135,24 @@ SUBMISSION_SIGNS = 3
 """Missing signs of life after which a submission is given up: it leaves a query of unknown state."""
 
 
-def submit(submission: Submission | Mapping[str, Any]) -> Ask[Progress | Accepted]:
+def submit(submission: model.Submission | Mapping[str, Any]) -> Ask[model.Progress | model.Accepted]:
     """Yield the steps of a submission; the last is :class:`Accepted`.
 
     The node checks its fields (docs/api.md) and names a wrong field.
     """
     body = json_of(submission)
-    return Ask("POST", "/v1/queries", Progress | Accepted, body, signs=SUBMISSION_SIGNS)  # type: ignore[arg-type]
+    return Ask("POST", "/v1/queries", model.Progress | model.Accepted, body, signs=SUBMISSION_SIGNS)  # type: ignore[arg-type]
 
 
-def submission_of(text: str, to: SinkSpec | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def submission_of(text: str, to: model.SinkSpec | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a submission, with ``options`` as the user gives them. Raises ``bad-request`` for what is no sink."""
-    if to is not None and not isinstance(to, SinkSpec):
+    if to is not None and not isinstance(to, model.SinkSpec):
         hint = 'for example sbon.SinkSpec(kind="file", options={"path": "/data/rows.csv"}); docs/connectors.md has all kinds'
         raise SbonError("bad-request", f"a sink is no {type(to).__name__}", where="to", hint=hint)
     return {"sql": text, **options} if to is None else {"sql": text, "sink": to, **options}
 
 
-def result_of(name: str, sql: str, **options: Any) -> Submission:
+def result_of(name: str, sql: str, **options: Any) -> model.Submission:
     """Return the submission of a query whose result is a stream; both have the name, as far as a query may have it.
 
     Raises ``bad-name``.
@@ -193,8 +160,8 @@ def result_of(name: str, sql: str, **options: Any) -> Submission:
     if not STREAM_NAME.fullmatch(checked_text(name, "name")):
         hint = "lower case letters, digits and _ are allowed, at most 63, a letter first"
         raise SbonError("bad-name", f"{name!r} is not a stream's name", where="name", hint=hint)
-    sink = SinkSpec(kind="stream", options={"stream": name})
-    return Submission(sql=sql, name=name.replace("_", "-").rstrip("-"), sink=sink, **options)
+    sink = model.SinkSpec(kind="stream", options={"stream": name})
+    return model.Submission(sql=sql, name=name.replace("_", "-").rstrip("-"), sink=sink, **options)
 
 
 def check_result(schema: str, event_time: str, delay_ms: int, comment: str) -> None:
@@ -204,73 +171,73 @@ def check_result(schema: str, event_time: str, delay_ms: int, comment: str) -> N
         raise SbonError("bad-request", message, where="as_", hint="leave out schema, event_time, delay_ms and comment")
 
 
-def queries() -> Ask[list[QueryInfo]]:
-    return Ask("GET", "/v1/queries", list[QueryInfo])
+def queries() -> Ask[list[model.QueryInfo]]:
+    return Ask("GET", "/v1/queries", list[model.QueryInfo])
 
 
-def query_list(body: bytes, headers: Mapping[str, str]) -> QueryList:
+def query_list(body: bytes, headers: Mapping[str, str]) -> model.QueryList:
     """Return the list with the members that a header names: ``new-york=dead, paris=away``."""
     pairs = (entry.strip().partition("=") for entry in headers.get(UNANSWERED_HEADER, "").split(","))
-    return QueryList(queries().decoded(body), (Unanswered(node, state) for node, _, state in pairs if node and state))
+    return model.QueryList(queries().decoded(body), (model.Unanswered(node, state) for node, _, state in pairs if node and state))
 
 
-def query(query_id: str) -> Ask[QueryInfo]:
-    return Ask("GET", _path("queries", query_id), QueryInfo)
+def query(query_id: str) -> Ask[model.QueryInfo]:
+    return Ask("GET", _path("queries", query_id), model.QueryInfo)
 
 
-def stop(query_id: str) -> Ask[QueryInfo]:
-    return Ask("DELETE", _path("queries", query_id), QueryInfo)
+def stop(query_id: str) -> Ask[model.QueryInfo]:
+    return Ask("DELETE", _path("queries", query_id), model.QueryInfo)
 
 
-def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[Moving | Moved]:
+def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[model.Moving | model.Moved]:
     """Yield the steps of a move of an operator to the node ``to``; the last is :class:`Moved`."""
     body = json_of({"operator": operator, "to": to, "how": how})
-    return Ask("POST", _path("queries", query_id, "move"), Moving | Moved, body)  # type: ignore[arg-type]
+    return Ask("POST", _path("queries", query_id, "move"), model.Moving | model.Moved, body)  # type: ignore[arg-type]
 
 
-def cancel_move(query_id: str, operator: str) -> Ask[MoveCancelled]:
+def cancel_move(query_id: str, operator: str) -> Ask[model.MoveCancelled]:
     """Give up the move of an operator, which goes on where it is."""
-    return Ask("DELETE", f"{_path('queries', query_id, 'move')}?{urlencode({'operator': operator})}", MoveCancelled)
+    return Ask("DELETE", f"{_path('queries', query_id, 'move')}?{urlencode({'operator': operator})}", model.MoveCancelled)
 
 
-def query_usage(query_id: str) -> Ask[QueryUsage]:
-    return Ask("GET", _path("queries", query_id, "usage"), QueryUsage)
+def query_usage(query_id: str) -> Ask[model.QueryUsage]:
+    return Ask("GET", _path("queries", query_id, "usage"), model.QueryUsage)
 
 
-def explain(question: QuerySpec | Mapping[str, Any]) -> Ask[Explanation]:
+def explain(question: model.QuerySpec | Mapping[str, Any]) -> Ask[model.Explanation]:
     """Explain a query; this may last as long as an engine takes to start."""
-    return Ask("POST", "/v1/explain", Explanation, json_of(question), within_s=PLANNING_S)
+    return Ask("POST", "/v1/explain", model.Explanation, json_of(question), within_s=PLANNING_S)
 
 
-def explain_query(query_id: str) -> Ask[Explanation]:
-    return Ask("GET", _path("queries", query_id, "explain"), Explanation)
+def explain_query(query_id: str) -> Ask[model.Explanation]:
+    return Ask("GET", _path("queries", query_id, "explain"), model.Explanation)
 
 
-def explain_placement(question: QuerySpec | Mapping[str, Any]) -> Ask[PlacementExplanation]:
+def explain_placement(question: model.QuerySpec | Mapping[str, Any]) -> Ask[model.PlacementExplanation]:
     """Explain a placement; this may last as long as an engine takes to start."""
-    return Ask("POST", "/v1/explain/placement", PlacementExplanation, json_of(question), within_s=PLANNING_S)
+    return Ask("POST", "/v1/explain/placement", model.PlacementExplanation, json_of(question), within_s=PLANNING_S)
 
 
-def explain_query_placement(query_id: str) -> Ask[PlacementExplanation]:
-    return Ask("GET", _path("queries", query_id, "explain", "placement"), PlacementExplanation, within_s=PLANNING_S)
+def explain_query_placement(query_id: str) -> Ask[model.PlacementExplanation]:
+    return Ask("GET", _path("queries", query_id, "explain", "placement"), model.PlacementExplanation, within_s=PLANNING_S)
 
 
-def add_sink(query_id: str, request: SinkRequest) -> Ask[SinkInfo]:
+def add_sink(query_id: str, request: model.SinkRequest) -> Ask[model.SinkInfo]:
     """Add a sink to a query that runs; it is open when the node answers."""
-    return Ask("POST", _path("queries", query_id, "sinks"), SinkInfo, json_of(request))
+    return Ask("POST", _path("queries", query_id, "sinks"), model.SinkInfo, json_of(request))
 
 
-def remove_sink(query_id: str, sink: str) -> Ask[SinkInfo]:
+def remove_sink(query_id: str, sink: str) -> Ask[model.SinkInfo]:
     """Remove a further sink of a query; what it has delivered stays."""
-    return Ask("DELETE", _path("queries", query_id, "sinks", sink), SinkInfo)
+    return Ask("DELETE", _path("queries", query_id, "sinks", sink), model.SinkInfo)
 
 
-def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[Reader | Rows | Finished]:
+def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[model.Reader | model.Rows | model.Finished]:
     """Yield rows of the first sink, or of a further ``sink``; ``any``: of one of its own, if need be."""
     position = {"after": json_of(after).decode()} if after else {}
     parameters = urlencode(position | ({"sink": sink} if sink else {}))
     path = _path("queries", query_id, "rows") + ("?" + parameters if parameters else "")
-    return Ask("GET", path, Reader | Rows | Finished)  # type: ignore[arg-type]
+    return Ask("GET", path, model.Reader | model.Rows | model.Finished)  # type: ignore[arg-type]
 
 
 def acknowledge(query_id: str, numbers: Mapping[str, int], reader: str, sink: str = "") -> Ask[None]:
