@@ -57,10 +57,10 @@ class Demo:
         self._lines.put(None)
 
     def wait_for(self, wanted: Callable[[str], object]) -> None:
-        """Until a line is such; takes the cluster's mark and folder from the nodes, which run by the first line."""
+        """Until a line is such; takes the cluster's mark and folder from the nodes, which run once a line counts them."""
         while (line := self._lines.get()) is not None:
             self.said.append(line.rstrip())
-            if not self.mark:
+            if not self.mark and "on loopback" in line:
                 self._know_cluster()
             if wanted(line):
                 return
