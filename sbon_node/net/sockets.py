@@ -1,4 +1,4 @@
-"""The real network: UDP through a protocol of our own, TCP through asyncio's streams."""
+"""The real network: UDP through asyncio-dgram, TCP through asyncio's streams."""
 
 import asyncio
 import fcntl
@@ -7,9 +7,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import structlog
+from asyncio_dgram.aio import DatagramServer, Protocol, TransportClosed
 
 from sbon_node.base.clock import Clock
 from sbon_node.base.connecting import reason_of
@@ -34,6 +36,8 @@ log = structlog.get_logger()
 
 _ANY_HOSTS = (None, "", "0.0.0.0", "::")
 _PROBES = 4
+MOST_WAITING = 1024
+"""Datagrams that have been read and not been handled. The reader handles all of them at once, so that there are rarely two."""
 
 
 class SocketTransport(Transport):
@@ -68,62 +72,81 @@ class SocketTransport(Transport):
         return _SocketConnection(reader, writer, to, self._settings)
 
 
-class _Datagrams(asyncio.DatagramProtocol):
-    """Hands each datagram on as soon as it is read, with the time of its arrival at the system.
+class _Arrivals(asyncio.Queue[tuple[bytes | None, Any]]):
+    """Queue from asyncio-dgram's protocol to its reader: ``(data, (sender, stamp))``, with the time of arrival at the system.
 
-    So no datagram waits here, and the system's own bounded buffer drops the excess. Socket errors are counted and dropped:
-    otherwise an error would hit the next send, perhaps to another peer. asyncio-dgram's streams queue both, and without bound.
+    The protocol puts each datagram here as soon as it is read, ``(None, None)`` at the end. The reader takes all that are here
+    before others are read; if it cannot, further ones are dropped and counted, as by the system's own bounded buffer.
     """
 
-    def __init__(self, handler: DatagramHandler, clock: Clock, counters: Counters) -> None:
-        self._handler, self._clock, self._counters = handler, clock, counters
-        self.closed = False
-        self.writable = True
+    def __init__(self, clock: Clock, counters: Counters) -> None:
+        super().__init__(MOST_WAITING)
+        self._clock, self._counters = clock, counters
         self._waited_s: Callable[[], float] = lambda: 0.0
         self._last_stamp = -math.inf
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._waited_s = WaitedInSocket(transport.get_extra_info("socket"))
+    def read_from(self, sock: Any) -> None:
+        self._waited_s = WaitedInSocket(sock)
 
-    def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
+    def put_nowait(self, item: tuple[bytes | None, Any]) -> None:
+        data, sender = item
         stamp = self._last_stamp = max(self._last_stamp, self._clock.now() - self._waited_s())
-        if self.closed:
-            return
-        if len(data) > MAX_DATAGRAM_BYTES:
-            self._counters.refuse("datagram-too-large", peer=str(addr), size=len(data))
-            return
-        self._counters.traffic.datagram("received", data)
-        self._handler(data, Address(*addr[:2]), stamp)
+        if self.full():
+            self._counters.count("datagram-dropped")
+            if data is not None:
+                return
+            self.get_nowait()  # the end has a place in any case
+        super().put_nowait((data, (sender, stamp)))
 
-    def error_received(self, exc: Exception) -> None:
+
+class _Errors(asyncio.Queue[Exception]):
+    """Errors of the socket are counted and dropped: otherwise one would hit the next send, perhaps to another peer."""
+
+    def __init__(self, counters: Counters) -> None:
+        super().__init__()
+        self._counters = counters
+
+    def put_nowait(self, item: Exception) -> None:
         self._counters.count("datagram-error")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if exc is not None:
-            self._counters.count("datagram-error")
-
-    def pause_writing(self) -> None:
-        self.writable = False
-
-    def resume_writing(self) -> None:
-        self.writable = True
 
 
 class _SocketDatagrams(DatagramEndpoint):
+    """Datagrams by asyncio-dgram, with queues of our own in place of its unbounded ones."""
+
     def __init__(self, handler: DatagramHandler, clock: Clock, settings: NetSettings, counters: Counters) -> None:
-        self._clock, self._settings, self._counters = clock, settings, counters
-        self._protocol = _Datagrams(handler, clock, counters)
+        self._handler, self._clock, self._settings, self._counters = handler, clock, settings, counters
         self._names = Names(counters, settings.max_names)
-        self._transport: Any  # asyncio's type lacks the write buffer's limits
-        self._local = Address("", 0)
+        self._drained = asyncio.Event()
+        self._stream: DatagramServer
+        self._reader: asyncio.Task[None]
+        self._closed, self._local = False, Address("", 0)
 
     async def open(self, bind: Address) -> None:
         """Bind the socket; raises ``OSError``."""
-        self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: self._protocol, local_addr=(bind.host, bind.port)
+        arrivals, errors = _Arrivals(self._clock, self._counters), _Errors(self._counters)
+        transport: Any  # asyncio's type lacks the write buffer's limits
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: Protocol(arrivals, errors, self._drained), local_addr=(bind.host, bind.port)
         )
-        self._transport.set_write_buffer_limits(high=self._settings.datagram_buffer_bytes)
-        self._local = Address(*self._transport.get_extra_info("sockname")[:2])
+        transport.set_write_buffer_limits(high=self._settings.datagram_buffer_bytes)
+        self._stream = DatagramServer(transport, arrivals, errors, self._drained)
+        arrivals.read_from(self._stream.socket)
+        self._local = Address(*transport.get_extra_info("sockname")[:2])
+        self._reader = asyncio.create_task(self._read(), name="datagrams")
+
+    async def _read(self) -> None:
+        with suppress(TransportClosed):
+            while True:
+                arrival: Any = await self._stream.recv()
+                data, (sender, stamp) = arrival
+                if len(data) > MAX_DATAGRAM_BYTES:
+                    self._counters.refuse("datagram-too-large", peer=str(sender), size=len(data))
+                    continue
+                self._counters.traffic.datagram("received", data)
+                try:
+                    self._handler(data, Address(*sender[:2]), stamp)
+                except Exception:
+                    log.exception("datagram-handler-failed", peer=str(sender))
 
     @property
     def local(self) -> Address:
@@ -132,23 +155,27 @@ class _SocketDatagrams(DatagramEndpoint):
     def send(self, payload: bytes, to: Address) -> float:
         if len(payload) > MAX_DATAGRAM_BYTES:
             raise ValueError(f"a datagram of {len(payload)} bytes, the limit is {MAX_DATAGRAM_BYTES}")
-        host = None if self._protocol.closed else self._names.lookup(to.host)
-        if host is None or not self._protocol.writable:
+        host = None if self._closed else self._names.lookup(to.host)
+        if host is None or not self._drained.is_set():
             self._counters.count("datagram-not-sent")
             return self._clock.now()
         stamp = self._clock.now()
+        sending = self._stream.send(payload, (host, to.port))
         try:
-            self._transport.sendto(payload, (host, to.port))
+            sending.send(None)  # it sends at once, and then waits until the buffer has drained, for which nobody waits here
+        except StopIteration:
+            self._counters.traffic.datagram("sent", payload)
         except (OSError, ValueError):
             self._counters.count("datagram-error")
         else:
+            sending.close()
             self._counters.traffic.datagram("sent", payload)
         return stamp
 
     def close(self) -> None:
-        self._protocol.closed = True
+        self._closed = True
         self._names.close()
-        self._transport.close()
+        self._stream.close()
 
 
 class _SocketConnection(Connection):

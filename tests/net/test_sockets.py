@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sbon_node.base.clock import Clock
+from sbon_node.net import sockets
 from sbon_node.net.counters import Counters
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
@@ -33,15 +34,44 @@ async def test_a_refused_datagram_is_counted_and_the_next_send_is_not_the_one_to
     got: list[bytes] = []
     receiver = await net.open_datagrams(HERE, lambda payload, sender, stamp: got.append(payload))
     sender = await net.open_datagrams(HERE, lambda *_: None)
-    sender._transport._sock.connect(("127.0.0.1", 9))  # type: ignore[attr-defined]  # the system reports refusals to connected sockets alone
+    sender._stream._transport._sock.connect(("127.0.0.1", 9))  # type: ignore[attr-defined]  # the system reports refusals to connected sockets alone
     sender.send(b"refused", Address("127.0.0.1", 9))
     await until(lambda: "datagram-error" in counters.snapshot())
-    sender._transport._sock.connect(receiver.local)  # type: ignore[attr-defined]
+    sender._stream._transport._sock.connect(receiver.local)  # type: ignore[attr-defined]
     sender.send(b"fine", receiver.local)
     await until(lambda: got)
     assert got == [b"fine"]
     sender.close()
     receiver.close()
+
+
+async def test_a_handler_that_breaks_loses_its_datagram_and_no_other() -> None:
+    net, _ = transport()
+    got: list[bytes] = []
+
+    def handle(payload: bytes, sender: Address, stamp: float) -> None:
+        if payload == b"breaks":
+            raise KeyError("ours")
+        got.append(payload)
+
+    receiver, sender = await net.open_datagrams(HERE, handle), await net.open_datagrams(HERE, lambda *_: None)
+    for payload in (b"before", b"breaks", b"after"):
+        sender.send(payload, receiver.local)
+    await until(lambda: len(got) == 2)
+    assert got == [b"before", b"after"]
+    sender.close()
+    receiver.close()
+
+
+async def test_datagrams_beyond_the_bound_are_dropped_and_counted_and_the_end_has_its_place() -> None:
+    _, counters = transport()
+    arrivals = sockets._Arrivals(Clock.real(), counters)
+    for _ in range(sockets.MOST_WAITING + 2):
+        arrivals.put_nowait((b"x", HERE))
+    assert counters.snapshot() == {"datagram-dropped": 2}
+    arrivals.put_nowait((None, None))
+    taken = [arrivals.get_nowait()[0] for _ in range(arrivals.qsize())]
+    assert (len(taken), taken[-1]) == (sockets.MOST_WAITING, None)
 
 
 async def test_a_datagram_over_the_limit_never_reaches_the_handler() -> None:
