@@ -166,6 +166,20 @@ def test_a_coordinate_is_published_often_at_first_and_then_as_the_cluster_allows
     assert announcements.due(Coordinate((5.0 * told[-1], 2.1)), 5000.0, 200)
 
 
+@pytest.mark.parametrize("load_ms", [1000.0, 20.0])
+def test_a_sudden_change_of_load_is_published_at_once_and_at_the_cost_of_the_next(load_ms: float) -> None:
+    announcements = CoordinateThrottle(MembershipSettings(coordinate_step_ms=2.0, coordinate_pause_s=0.4))
+    told = [s for s in range(4000) if announcements.due(Coordinate((0.0, 0.0), load=load_ms * (s % 20 >= 10)), float(s), 200)]
+    late = [s for s in told if s >= 1000]
+    assert 30 <= len(late) <= 3000 / 80 + 1, "at most one in 80 s for 200 members, whatever changes"
+    calm = CoordinateThrottle(MembershipSettings(coordinate_step_ms=2.0, coordinate_pause_s=0.4))
+    told = [s for s in range(1000) if calm.due(Coordinate((float(5 * s), 0.0)), float(s), 200)]
+    changed = [s for s in range(1000, 1300) if calm.due(Coordinate((5.0 * s, 0.0), load=load_ms), float(s), 200)]
+    assert (changed[0] == 1000) == (load_ms >= 25)
+    assert changed[1] - changed[0] > 80 or load_ms < 25, "the next publication is the later for it"
+    assert 1000 - told[-1] < 80
+
+
 def test_a_coordinate_of_another_incarnation_or_older_version_has_no_effect() -> None:
     a = core("a", [member("x", version=3)])
     for place in (

@@ -102,6 +102,8 @@ class _Queue:
 
 
 FIRST_PAUSE_S = 1.0
+SUDDEN_MS = 25.0
+"""Change of the load, as a distance in the cost space, that is published early: half a runnable process per core by default."""
 
 
 class CoordinateThrottle:
@@ -110,25 +112,27 @@ class CoordinateThrottle:
     Coordinates move a little with every measurement, and never rest; to publish each move would cost more than all other traffic.
     So a new version is published once the coordinate is ``coordinate_step_ms`` away from the last published one, and not before
     min(``coordinate_pause_s`` x n, time since this node's start) seconds have passed since: after a start at 1, 2, 4, 8 ...
-    seconds, later at a rate that a cluster of n bears.
+    seconds, later at a rate that a cluster of n bears. A sudden change of load is published at once, unless the last one was, and
+    counts as published when it would have been due: so the rate is the same.
     """
 
     def __init__(self, settings: MembershipSettings) -> None:
         self._settings = settings
         self._published: Coordinate | None = None
         self._began: float | None = None
-        self._published_at = -math.inf
+        self._counted_at = -math.inf
 
     def due(self, coordinate: Coordinate, now: float, members: int) -> bool:
         """Return whether to publish this coordinate; it then counts as published."""
         if self._began is None:
             self._began = now
-        pause_s = min(self._settings.coordinate_pause_s * members, max(FIRST_PAUSE_S, self._published_at - self._began))
-        if now - self._published_at < pause_s:
+        pause_s = min(self._settings.coordinate_pause_s * members, max(FIRST_PAUSE_S, self._counted_at - self._began))
+        sudden = self._published is not None and abs(coordinate.load - self._published.load) >= SUDDEN_MS
+        if now - self._counted_at < (0.0 if sudden else pause_s):
             return False
         if self._published is not None and _moved_ms(self._published, coordinate) < self._settings.coordinate_step_ms:
             return False
-        self._published, self._published_at = coordinate, now
+        self._published, self._counted_at = coordinate, max(now, self._counted_at + pause_s) if sudden else now
         return True
 
 
