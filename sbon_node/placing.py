@@ -42,6 +42,7 @@ class LiveNetworkView:
         self._context, self._query = context, beside
         self.rng, self.probes = context.rng, 0
         self._discovery = Discovery(self, self._cores)
+        self._answered_ms: dict[str, float] = {}
 
     def nodes(self) -> list[str]:
         return sorted({self._context.name, *self._context.membership.alive()})
@@ -53,8 +54,12 @@ class LiveNetworkView:
     def coordinate_age_s(self, node: str) -> float | None:
         return self._context.directory.coordinate_age_s(node)
 
+    def load_ms(self, node: str) -> float:
+        coordinate = self._context.directory.coordinate(node)
+        return self._answered_ms.get(node, 0.0 if coordinate is None else coordinate.load)
+
     def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
-        return self._context.directory.nearest(tuple(point), k, exclude=frozenset(exclude))
+        return self._context.directory.nearest(tuple(point), k, exclude=frozenset(exclude), loads_ms=self._answered_ms)
 
     def latency_ms(self, a: str, b: str) -> float:
         """Return the one-way latency from a fresh measurement if there is one, else from the coordinates."""
@@ -107,6 +112,7 @@ class LiveNetworkView:
         except SbonError as error:
             return Answer(accepted=False, reason=str(error))
         report = self._server_of(answer, node)
+        self._answered_ms[node] = self._context.directory.load_ms(answer.load)
         return Answer(
             accepted=answer.accepted,
             reason=answer.reason,

@@ -24,6 +24,7 @@ from sbon_node.base.tasks import Loop
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.from_plan import measured_problem
+from sbon_node.placement.model.network_view import loads_above_least
 from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage, processing_ms
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.bounds import place
@@ -215,13 +216,14 @@ class Replacements(LedQueries[_Remembered]):
         moved = [one for one in operators if found[one.id] != one.node]
         names = ", ".join(sorted({found[one.id] for one in moved}))
         past = tuple(move for one in moved for move in one.past_moves)
-        usage, usage_there = (network_usage(problem, at, view.latency_ms) for at in (hosts, found))
+        load_ms = loads_above_least(view, {*hosts.values(), *found.values()}).__getitem__
+        usage, usage_there = (network_usage(problem, at, view.latency_ms, load_ms) for at in (hosts, found))
         if problem.objective.usage:
             offer = Offer(names, usage_there, delay_there_ms, 0.0)
             price = sum(self._price(problem, one, found, view) for one in moved)
             return rules.decide(usage, delay_ms, offer, price, past, self._context.clock.wall_ms(), settings)
         # Without network usage in the objective, a move cannot be paid.
-        value, value_there = (cost(problem, at, view.latency_ms) for at in (hosts, found))
+        value, value_there = (cost(problem, at, view.latency_ms, load_ms=load_ms) for at in (hosts, found))
         share = 1.0 - value_there / value if value > 0 else 0.0
         least = self._settings.least_saving * (1 + rules.moves_within(past, self._context.clock.wall_ms(), rules.HOUR_MS))
         text = f"{names} saves {share:.1%} of the objective, {value:,.1f}"

@@ -100,4 +100,5 @@ def assemble(
     )
     presence = Presence(membership.table, clock.now, clock.wall_ms, settings.graces)
     rejoin = Rejoin(membership, store=store, clock=clock, rng=rng, seeds=addresses.seeds, settings=settings.membership)
-    return Overlay(peers, server, space, membership, measurer, FullView(membership, measurer), presence, rejoin)
+    directory = FullView(membership, measurer, settings.space.load_weight_ms)
+    return Overlay(peers, server, space, membership, measurer, directory, presence, rejoin)

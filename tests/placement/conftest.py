@@ -58,6 +58,9 @@ class Plane:
         ranked = sorted((math.dist(point, at) + self.load.get(node, 0.0), node) for node, at in placed)
         return [(node, distance) for distance, node in ranked[:k]]
 
+    def load_ms(self, node: str) -> float:
+        return self.load.get(node, 0.0)
+
     def latency_ms(self, a: str, b: str) -> float:
         one, other = self.points[a], self.points[b]
         return math.dist(one, other) if one is not None and other is not None else 0.0

@@ -16,6 +16,7 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers import elimination, exact, milp
 from sbon_node.placement.solvers.elimination import Elimination, TooWideError
+from sbon_node.placement.solvers.moves import Moves
 from sbon_node.placement.strategies.sbon import optimal as optimal_module
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
 from sbon_protocol.api.operators import Needs
@@ -42,13 +43,17 @@ def made(links: list[tuple[str, str]], seed: int, **fields: Any) -> tuple[Placem
     return problem, latency_ms
 
 
-def instance_of(problem: PlacementProblem, latency_ms: np.ndarray, cores: float = np.inf) -> Instance:
+def instance_of(
+    problem: PlacementProblem, latency_ms: np.ndarray, cores: float = np.inf, loads_ms: np.ndarray | None = None
+) -> Instance:
     free = np.full((len(NODES), RESOURCES), np.inf)
     free[:, 0] = cores
-    return Instance(problem, NODES, latency_ms, [np.arange(len(NODES))] * len(problem.operators), free)
+    return Instance(problem, NODES, latency_ms, [np.arange(len(NODES))] * len(problem.operators), free, loads_ms=loads_ms)
 
 
-def by_trying(problem: PlacementProblem, latency_ms: np.ndarray, cores: float = np.inf) -> float | None:
+def by_trying(
+    problem: PlacementProblem, latency_ms: np.ndarray, cores: float = np.inf, loads_ms: np.ndarray | None = None
+) -> float | None:
     """The least cost of all placements that keep to the bounds, by the definitions in
     :mod:`sbon_node.placement.model.objective`."""
     at = {node: i for i, node in enumerate(NODES)}
@@ -62,7 +67,7 @@ def by_trying(problem: PlacementProblem, latency_ms: np.ndarray, cores: float = 
         full = any(sum(o.needs.cores for o in problem.operators if hosts[o.id] == node) > cores + 1e-9 for node in set(chosen))
         late = longest_delay_ms(problem, hosts, latency) > (problem.bounds.max_delay_ms or np.inf)
         if not full and not late:
-            costs.append(cost(problem, hosts, latency))
+            costs.append(cost(problem, hosts, latency, load_ms=lambda node: 0.0 if loads_ms is None else loads_ms[at[node]]))
     return min(costs, default=None)
 
 
@@ -78,6 +83,34 @@ def test_the_optimum_is_that_of_trying_everything(links: Any, cores: float, obje
     found = optimum(instance_of(problem, latency_ms, cores))
     assert found is not None
     assert found.cost == pytest.approx(by_trying(problem, latency_ms, cores), rel=1e-6)
+
+
+@pytest.mark.parametrize("links", [TREE, DIAMOND], ids=["tree", "diamond"])
+@pytest.mark.parametrize("cores", [np.inf, 0.6])
+@pytest.mark.parametrize("objective", ["usage", "usage=1,delay=0.05,bandwidth=0.01"])
+@pytest.mark.parametrize("seed", range(2))
+def test_loads_lengthen_the_links_of_their_hosts(links: Any, cores: float, objective: str, seed: int) -> None:
+    problem, latency_ms = made(links, seed, objective=objective_named(objective))
+    idle = optimum(instance_of(problem, latency_ms, cores))
+    assert idle is not None
+    loads_ms = np.random.default_rng(seed).choice([0.0, 30.0, 200.0], len(NODES))
+    loads_ms[idle.hosts] = 40.0
+    found, least = optimum(instance_of(problem, latency_ms, cores, loads_ms)), by_trying(problem, latency_ms, cores, loads_ms)
+    assert found is not None
+    assert found.cost == pytest.approx(least, rel=1e-6)
+    assert found.cost > 1.01 * idle.cost
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_local_search_ends_where_no_operator_has_a_better_host_with_its_load(seed: int) -> None:
+    problem, latency_ms = made(DIAMOND, seed)
+    loads_ms = np.random.default_rng(seed).choice([0.0, 30.0, 200.0], len(NODES))
+    instance = instance_of(problem, latency_ms, loads_ms=loads_ms)
+    hosts = Moves(instance, np.full(len(problem.operators), int(loads_ms.argmax()))).improve()
+    others = np.repeat(hosts[None], len(NODES) * len(hosts), axis=0)
+    for number, (operator, host) in enumerate(itertools.product(range(len(hosts)), range(len(NODES)))):
+        others[number, operator] = host
+    assert instance.evaluate(others).additive.min() == pytest.approx(float(instance.evaluate(hosts[None]).additive[0]))
 
 
 @pytest.mark.parametrize("most", [400, 1])

@@ -132,6 +132,8 @@ class WeighedNode(Shown, frozen=True, kw_only=True):
     measured: float | None = None
     delay_ms: float | None = None
     """Delay of that placement, by all knowledge."""
+    load_ms: float = 0.0
+    """Its place in the load dimension of the cost space above that of the least loaded node, which its links are charged for."""
     free: Needs | None = None
     """Free capacity, which includes the capacity held by the explained query if it runs; None if the node did not report it."""
     lost: str = ""

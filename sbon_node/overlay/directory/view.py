@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sbon_node.overlay.directory.measuring import Measurement, Measurer, Outcome, Pair
 from sbon_node.overlay.membership.service import Membership
 from sbon_node.overlay.membership.views import MemberView
-from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.coordinate import MAX_MS, Coordinate
 from sbon_node.overlay.space.cost import apart, cost_distances
 
 Condition = Callable[[MemberView], bool]
@@ -42,8 +42,8 @@ class Estimate(NamedTuple):
 class FullView:
     """The view of a node that knows all others by gossip: k-nearest is a scan. The answers may be a little old."""
 
-    def __init__(self, membership: Membership, measuring: Measurer) -> None:
-        self._membership, self._measuring = membership, measuring
+    def __init__(self, membership: Membership, measuring: Measurer, load_weight_ms: float) -> None:
+        self._membership, self._measuring, self._load_weight_ms = membership, measuring, load_weight_ms
 
     def coordinate(self, node: str) -> Coordinate | None:
         return self._membership.coordinate_of(node)
@@ -52,14 +52,32 @@ class FullView:
         """Return the seconds since that coordinate was heard; None where there is none."""
         return self._membership.coordinate_age_s(node)
 
+    def load_ms(self, per_core: float) -> float:
+        """Return the place of a load, runnable processes per core, in the load dimension of the cost space."""
+        return min(max(per_core, 0.0) * self._load_weight_ms, MAX_MS)
+
+    def loads_ms(self) -> dict[str, float]:
+        """Return the places of all nodes with a coordinate in the load dimension, as they were heard last."""
+        return {node: known.load for node in self._nodes() if (known := self.coordinate(node)) is not None}
+
     def nearest(
-        self, point: Sequence[float], k: int, condition: Condition | None = None, *, exclude: frozenset[str] = frozenset()
+        self,
+        point: Sequence[float],
+        k: int,
+        condition: Condition | None = None,
+        *,
+        exclude: frozenset[str] = frozenset(),
+        loads_ms: Mapping[str, float] | None = None,
     ) -> list[tuple[str, float]]:
-        """Return the k nearest nodes to a virtual point that fulfil the condition, and their distances (ms); ties go by name."""
+        """Return the k nearest nodes to a virtual point that fulfil the condition, and their distances (ms); ties go by name.
+
+        ``loads_ms`` are present loads, of the nodes of which more is known than they have published.
+        """
         known = [(name, c) for name in self._nodes() if name not in exclude and (c := self.coordinate(name)) is not None]
         if not known or k <= 0:
             return []
-        vectors, heights, loads = (np.array([getattr(c, part) for _, c in known]) for part in ("vector", "height", "load"))
+        vectors, heights = (np.array([getattr(c, part) for _, c in known]) for part in ("vector", "height"))
+        loads = np.array([(loads_ms or {}).get(name, c.load) for name, c in known])
         distances = cost_distances(point, vectors, heights, loads)
         nearest: list[tuple[str, float]] = []
         for i in np.argsort(distances, kind="stable"):  # The sort is stable and the names are sorted: ties go by name.

@@ -41,7 +41,7 @@ async def local_search(problem: PlacementProblem, view: NetworkView, settings: P
     latency_ms = await all_pairs_ms(view, nodes, "local-search")
     while True:
         able = [numbers([node for node in hosts if node not in capacity.rejected[o.id]], number) for o in problem.operators]
-        instance = Instance(problem, nodes, latency_ms, able, capacity.free(nodes))
+        instance = Instance(problem, nodes, latency_ms, able, capacity.free(nodes), loads_ms=capacity.loads_ms(nodes))
         starts = [numbers([placement.hosts()[o.id] for o in problem.operators], number) for placement in placements]
         refined = np.array([await view.compute(partial(improved, instance, start)) for start in starts])
         costs = penalised(instance, refined)

@@ -41,9 +41,11 @@ class Instance:
 
     ``latency_ms`` [n, n] is the one-way latency from row to column. ``candidates`` holds the numbers of each operator's candidate
     hosts, in the problem's order of operators. ``free`` [n, RESOURCES] is the capacity that each node has left, infinite where it
-    is unknown. ``servers`` hold what each node serves already; without them all nodes are idle and have speed 1.
+    is unknown. ``servers`` hold what each node serves already; without them all nodes are idle and have speed 1. ``loads_ms`` [n]
+    is each node's place in the load dimension of the cost space, 0 by default.
 
-    A placement is a vector with one node number for each operator.
+    A link costs usage by its length in the cost space: its latency, and at right angles the loads of the hosts of operators at
+    its ends (SBON, section 3.1.1). Delays are latencies alone. A placement is a vector with one node number for each operator.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class Instance:
         candidates: Sequence[Ints],
         free: Floats | None = None,
         servers: Sequence[Server] | None = None,
+        loads_ms: Floats | None = None,
     ) -> None:
         self.problem, self.nodes, self.latency_ms, self.servers = problem, nodes, latency_ms, servers
+        self._loads_ms = loads_ms if loads_ms is not None and loads_ms.any() else None
         self.candidates = list(candidates)
         self.operators = [operator.id for operator in problem.operators]
         self.number = {node: number for number, node in enumerate(nodes)}
@@ -68,6 +72,7 @@ class Instance:
         self.sources = np.array([self._vertex[edge.source] for edge in problem.edges], dtype=int)
         self.targets = np.array([self._vertex[edge.target] for edge in problem.edges], dtype=int)
         self.rates = np.array([edge.rate_bytes_s for edge in problem.edges])
+        self._loaded = (self.sources < len(self.operators)) * 1.0, (self.targets < len(self.operators)) * 1.0
         self._order = [self._vertex[vertex] for vertex in in_order(problem)]
         self._into: list[list[int]] = [[] for _ in self._vertex]
         for edge, target in enumerate(self.targets.tolist()):
@@ -99,10 +104,25 @@ class Instance:
         known = () if self.servers is None else side_by_side(self.servers)
         return ThroughServers(self.problem, self.latency_ms, self._pinned_at.tolist(), *known)
 
-    def link_cost(self, rate_bytes_s: float, sources: Ints, targets: Ints, per_ms: float = 0.0) -> Floats:
-        """Return the additive cost of a link, [sources, targets]; ``per_ms`` is added for each millisecond."""
-        weights = self.problem.objective
-        cost = self._block_ms(sources, targets) * (weights.usage * rate_bytes_s / 1000.0 + per_ms)
+    def lengths_ms(self, ms: Floats, links: int | slice, sources: Ints | int, targets: Ints | int) -> Floats:
+        """Return the lengths in the cost space of links with latencies ``ms`` between ``sources`` and ``targets``, by numpy's
+        rules of broadcasting.
+        """
+        if self._loads_ms is None:
+            return ms
+        at_source, at_target = (is_operator[links] for is_operator in self._loaded)
+        lengths: Floats = np.hypot(ms, self._loads_ms[sources] * at_source + self._loads_ms[targets] * at_target)
+        return lengths
+
+    def link_cost(self, link: int, per_ms: float = 0.0) -> Floats:
+        """Return the additive cost of a link by candidates of its ends, [sources, targets].
+
+        ``per_ms`` is added for each millisecond.
+        """
+        weights, rate_bytes_s = self.problem.objective, float(self.rates[link])
+        sources, targets = self._hosts(int(self.sources[link])), self._hosts(int(self.targets[link]))
+        ms = self._block_ms(sources, targets)
+        cost = self.lengths_ms(ms, link, sources[:, None], targets) * (weights.usage * rate_bytes_s / 1000.0) + ms * per_ms
         if weights.bandwidth:
             cost = cost + weights.bandwidth * rate_bytes_s * (sources[:, None] != targets[None, :])
         return cost
@@ -112,10 +132,10 @@ class Instance:
         count = len(self.operators)
         unary = [np.zeros(len(candidates)) for candidates in self.candidates]
         pairwise: dict[tuple[int, int], Floats] = {}
-        for source, target, rate in zip(self.sources.tolist(), self.targets.tolist(), self.rates.tolist(), strict=True):
+        for link, (source, target) in enumerate(zip(self.sources.tolist(), self.targets.tolist(), strict=True)):
             if source >= count and target >= count:
                 continue
-            costs = self.link_cost(rate, self._hosts(source), self._hosts(target), per_ms)
+            costs = self.link_cost(link, per_ms)
             if source >= count:
                 unary[target] += costs[0]
             elif target >= count:
@@ -158,7 +178,7 @@ class Instance:
         ends = at[:, self.sources], at[:, self.targets]
         ms = self.latency_ms[ends]
         weights = self.problem.objective
-        additive = ms @ (self.rates * weights.usage / 1000.0)
+        additive = self.lengths_ms(ms, slice(None), *ends) @ (self.rates * weights.usage / 1000.0)
         if weights.bandwidth:
             additive = additive + weights.bandwidth * ((ends[0] != ends[1]) @ self.rates)
         queued = np.zeros(many) if self._through is None else np.sum(self._through.evaluate(hosts), axis=0)
@@ -177,6 +197,7 @@ class Instance:
             weights, rate = self.problem.objective, float(self.rates.sum())
             per_ms = weights.usage * rate / 1000.0 + (weights.delay + weights.latency) * len(self._vertex)
             longest_ms = float(self.latency_ms.max(initial=0.0))
+            longest_ms += 0.0 if self._loads_ms is None else 2 * float(self._loads_ms.max(initial=0.0))
             self._scale = 1.0 + per_ms * longest_ms + weights.bandwidth * rate + weights.latency * OVERLOADED_MS
         return self._scale
 

@@ -97,6 +97,9 @@ class NetworkView(Protocol):
     def coordinate_age_s(self, node: str) -> float | None:
         """Return the seconds since that coordinate was heard; None where none was."""
 
+    def load_ms(self, node: str) -> float:
+        """Return the node's place in the load dimension of the cost space: as it has answered, else as it was heard last."""
+
     def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
         """Return at most ``k`` nodes, nearest first, with their distance to ``point``: ms, with height and load."""
 
@@ -155,3 +158,13 @@ class NetworkView(Protocol):
 
     async def pause(self) -> None:
         """Let other tasks run. Strategies that compute much between probes call it often."""
+
+
+def loads_above_least(view: NetworkView, nodes: Collection[str]) -> dict[str, float]:
+    """Return the nodes' places in the load dimension above that of the least loaded of them; milliseconds.
+
+    A load that all share is no reason for any of them: nodes of one machine have the load of that machine.
+    """
+    loads_ms = {node: view.load_ms(node) for node in nodes}
+    least_ms = min(loads_ms.values(), default=0.0)
+    return {node: load_ms - least_ms for node, load_ms in loads_ms.items()}

@@ -14,12 +14,20 @@ Latency = Callable[[str, str], float]
 """One-way latency between two nodes, in milliseconds."""
 
 
-def network_usage(problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency) -> float:
+def network_usage(
+    problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, load_ms: Callable[[str], float] | None = None
+) -> float:
     """Return u(q), the bytes in flight: the sum over links of rate x one-way latency.
 
-    Source: SBON, section 2.3, equation 1. ``hosts`` names the node of every operator; a link inside a node costs nothing.
+    Source: SBON, section 2.3, equation 1. ``hosts`` names the node of every operator; a link inside a node costs nothing. With
+    ``load_ms``, places of nodes in the load dimension, a link is as long as it is in the cost space: the loads of the hosts of
+    operators at its ends stand at right angles to its latency (section 3.1.1).
     """
-    return sum(edge.rate_bytes_s * ms / 1000.0 for edge, ms in _links(problem.edges, {**problem.pinned, **hosts}, latency_ms))
+    usage, at = 0.0, {**problem.pinned, **hosts}
+    for edge, ms in _links(problem.edges, at, latency_ms):
+        loads_ms = sum(load_ms(hosts[end]) for end in (edge.source, edge.target) if end in hosts) if load_ms else 0.0
+        usage += edge.rate_bytes_s * math.hypot(ms, loads_ms) / 1000.0
+    return usage
 
 
 def network_bandwidth(problem: PlacementProblem, hosts: Mapping[str, str]) -> float:
@@ -102,11 +110,15 @@ def latency_by_queueing(
 
 
 def cost(
-    problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, servers: Mapping[str, Server] | None = None
+    problem: PlacementProblem,
+    hosts: Mapping[str, str],
+    latency_ms: Latency,
+    servers: Mapping[str, Server] | None = None,
+    load_ms: Callable[[str], float] | None = None,
 ) -> float:
-    """Return the problem's objective. ``servers`` holds the known speeds and flows of nodes."""
+    """Return the problem's objective. ``servers`` holds the known speeds and flows of nodes, ``load_ms`` their loads."""
     weights = problem.objective
-    total = weights.usage * network_usage(problem, hosts, latency_ms)
+    total = weights.usage * network_usage(problem, hosts, latency_ms, load_ms)
     if weights.delay:
         total += weights.delay * longest_delay_ms(problem, hosts, latency_ms)
     if weights.bandwidth:

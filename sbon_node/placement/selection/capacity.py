@@ -1,16 +1,18 @@
-"""Capacities learnt while one query is placed. Each node counts as free until it refuses (SBON, section 3.1.3, step 5)."""
+"""Capacities and loads learnt while one query is placed. A node counts as free until it refuses (SBON, section 3.1.3, step 5)."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from sbon_node.placement.model.instance import RESOURCES, Floats
-from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, NetworkView
+from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, NetworkView, loads_above_least
 from sbon_node.placement.model.problem import Operator, PlacementProblem, least, total
 from sbon_node.placement.selection.mapping import no_capacity, nowhere_in_time
 from sbon_protocol.api.placement import Candidate
 from sbon_protocol.errors import SbonError
 
+NEWS_MS = 5.0
+"""How much more a node has to answer than it has published as its load, so that the query is placed anew with that."""
 TOGETHER = "has capacity for it, but not for all of the query's operators that would have to go there"
 
 
@@ -26,6 +28,7 @@ class KnownCapacity:
         self._free: dict[str, tuple[float, ...]] = {}
         self._granted: set[tuple[str, frozenset[str]]] = set()
         self._reasons: dict[tuple[str, str], str] = {}
+        self._believed_ms: dict[str, float] = {}
         self.rejected: dict[str, set[str]] = {operator.id: set(operator.refused) for operator in problem.operators}
 
     def free(self, nodes: Sequence[str]) -> Floats:
@@ -33,12 +36,20 @@ class KnownCapacity:
         everything = (np.inf,) * RESOURCES
         return np.array([self._free.get(node, everything) for node in nodes]).reshape(-1, RESOURCES)
 
+    def loads_ms(self, nodes: Sequence[str]) -> Floats:
+        """Return :func:`~sbon_node.placement.model.network_view.loads_above_least`, shape [nodes]."""
+        self._believed_ms = {node: self._view.load_ms(node) for node in nodes}
+        return np.array(list(loads_above_least(self._view, nodes).values()))
+
     def cores(self) -> dict[str, float]:
         """Return the free cores of each node where known."""
         return {node: free[0] for node, free in self._free.items()}
 
     async def grants(self, hosts: Mapping[str, str]) -> bool:
-        """Return whether every node has capacity for all operators that ``hosts`` puts there. Refusals are kept."""
+        """Return whether every node has capacity for all operators that ``hosts`` puts there, and no greater load than believed.
+
+        Refusals and loads are kept.
+        """
         together: dict[str, list[str]] = {}
         for operator, node in hosts.items():
             together.setdefault(node, []).append(operator)
@@ -53,6 +64,8 @@ class KnownCapacity:
             else:
                 granted = False
                 self._refused(node, operators, answer)
+            if node in self._believed_ms:
+                granted &= self._view.load_ms(node) <= self._believed_ms[node] + NEWS_MS
         return granted
 
     async def learn(self, nodes: Collection[str]) -> None:

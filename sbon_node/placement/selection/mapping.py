@@ -30,19 +30,17 @@ async def choose_host(
     """Return the nearest node to ``point`` with capacity.
 
     If ``partial`` is given, the node also keeps the bound on delay. The k nearest nodes are asked directly, all at once. The
-    nearest that accepts is taken, by distance in the cost space with load. While none accepts, k doubles until every node has
-    been asked, those without a known coordinate last. Then the call raises :class:`SbonError` ``no-capacity`` or ``delay-bound``.
-    Capacity already promised in this query (``placed``) counts as taken, because nothing is reserved yet.
+    nearest that accepts is taken, by distance in the cost space with the load that it answers. While none accepts, k doubles
+    until every node has been asked, those without a known coordinate last. Then the call raises :class:`SbonError`
+    ``no-capacity`` or ``delay-bound``. Capacity already promised in this query (``placed``) counts as taken, because nothing is
+    reserved yet.
     """
     answers: dict[str, Answer] = {}
     k, total = settings.k, len(view.nodes())
     while True:
-        ranked = view.nearest(point, k, exclude=operator.refused)
-        if k >= total:
-            known = {node for node, _ in ranked} | operator.refused
-            ranked += [(node, UNKNOWN_MS) for node in view.nodes() if node not in known]
-        fresh = [node for node, _ in ranked if node not in answers]
+        fresh = [node for node, _ in _nearest(operator, point, view, k) if node not in answers]
         answers.update(await _ask(fresh, operator.needs, view, placed, operators))
+        ranked = [(node, away_ms) for node, away_ms in _nearest(operator, point, view, k) if node in answers]
         candidates = _in_time(operator, _candidates(ranked, answers), answers, partial)
         chosen = next((candidate for candidate in candidates if candidate.accepted), None)
         if chosen is not None:
@@ -57,6 +55,15 @@ async def choose_host(
         if k >= total:
             raise _refusal(operator, candidates, partial)
         k *= 2
+
+
+def _nearest(operator: Operator, point: Point, view: NetworkView, k: int) -> list[tuple[str, float]]:
+    """Return the k nearest nodes that have not refused the operator; if these are all, those without a coordinate follow."""
+    ranked = view.nearest(point, k, exclude=operator.refused)
+    if k < len(view.nodes()):
+        return ranked
+    known = {node for node, _ in ranked} | operator.refused
+    return ranked + [(node, UNKNOWN_MS) for node in view.nodes() if node not in known]
 
 
 async def first_with_capacity(

@@ -38,7 +38,7 @@ class Moves:
         self._per_ms = instance.rates * weights.usage / 1000.0
         self._per_hop = instance.rates * weights.bandwidth
         at = [instance.pinned_node(vertex) for vertex in range(count, count + len(instance.problem.pinned))]
-        self._at = np.concatenate([self.hosts, np.array(at, dtype=int)])
+        self._at, self._everywhere = np.concatenate([self.hosts, np.array(at, dtype=int)]), np.arange(len(instance.nodes))
         self._links: list[list[tuple[int, int, bool]]] = [[] for _ in range(count)]
         for link, (source, target) in enumerate(zip(instance.sources.tolist(), instance.targets.tolist(), strict=True)):
             if source < count:
@@ -110,7 +110,8 @@ class Moves:
         for link, other, sends in self._links[operator]:
             if other not in without:
                 end = int(self._at[other])
-                cost += self._per_ms[link] * (ms[:, end] if sends else ms[end])
+                ends = (self._everywhere, end) if sends else (end, self._everywhere)
+                cost += self._per_ms[link] * self._instance.lengths_ms(ms[ends], link, *ends)
                 if self._per_hop[link]:
                     cost += self._per_hop[link]
                     cost[end] -= self._per_hop[link]
@@ -137,7 +138,8 @@ class Moves:
         total = 0.0
         for link, (operator, other, sends) in links.items():
             ends = (int(self._at[operator]), int(self._at[other]))[:: 1 if sends else -1]
-            total += float(self._per_ms[link] * self._instance.latency_ms[ends] + self._per_hop[link] * (ends[0] != ends[1]))
+            length_ms = self._instance.lengths_ms(self._instance.latency_ms[ends], link, *ends)
+            total += float(self._per_ms[link] * length_ms + self._per_hop[link] * (ends[0] != ends[1]))
         return total
 
     def _make_room(self, operator: int) -> bool:
@@ -206,7 +208,8 @@ class Moves:
         costs = np.zeros((len(hosts), len(others)))
         for link, end, sends in self._links[operator]:
             if end == other:
-                costs += self._per_ms[link] * (ms[np.ix_(hosts, others)] if sends else ms[np.ix_(others, hosts)].T)
+                ends = (hosts[:, None], others) if sends else (others, hosts[:, None])
+                costs += self._per_ms[link] * self._instance.lengths_ms(ms[ends], link, *ends)
                 costs += self._per_hop[link] * (hosts[:, None] != others)
         return costs
 

@@ -28,7 +28,8 @@ class Known(NamedTuple):
     """Known latencies and answers of ``nodes``.
 
     ``predicted_ms`` [n, n] comes from the coordinates alone, ``known_ms`` [n, n] from all knowledge; ``settled`` [n, n] is true
-    for a recent measurement. ``answers`` and ``distances_ms`` are by operator and node.
+    for a recent measurement. ``answers`` and ``distances_ms`` are by operator and node. ``loads_ms`` are the nodes' loads in the
+    cost space, above the least of them.
     """
 
     nodes: list[str]
@@ -37,6 +38,7 @@ class Known(NamedTuple):
     settled: NDArray[np.bool_]
     answers: Mapping[tuple[str, str], Answer]
     distances_ms: Mapping[tuple[str, str], float]
+    loads_ms: Mapping[str, float]
 
     @property
     def cores(self) -> dict[str, float]:
@@ -85,7 +87,8 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
     chosen = [numbers(capacity[operator.id], number) for operator in problem.operators]
     servers = known.servers(problem)
     busy = [servers.get(node, Server()) for node in known.nodes]
-    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(known), busy)
+    loads_ms = np.array([known.loads_ms[node] for node in known.nodes])
+    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(known), busy, loads_ms)
     predicted = measured.narrowed(chosen, known.predicted_ms)
     best = solve(measured)
     costs = with_each(measured), with_each(predicted)
@@ -118,7 +121,7 @@ def alternative(
     return Alternative(
         strategy=strategy,
         hosts=dict(hosts),
-        cost=cost(problem, hosts, latency_ms, known.servers(problem)),
+        cost=cost(problem, hosts, latency_ms, known.servers(problem), lambda node: known.loads_ms.get(node, 0.0)),
         usage=network_usage(problem, hosts, latency_ms),
         delay_ms=delay_ms,
         bandwidth_bytes_s=network_bandwidth(problem, hosts),
@@ -166,6 +169,7 @@ def _weighed(operator: str, node: str, known: Known, measured: Solution | None, 
         predicted=predicted.cost if predicted is not None and predicted.feasible else None,
         measured=measured.cost if measured is not None and measured.feasible else None,
         delay_ms=measured.delay_ms if measured is not None else None,
+        load_ms=known.loads_ms[node],
         free=answer.free,
         lost=answer.reason,
     )

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from sbon_node.context import Context
 from sbon_node.placement.model.from_plan import measured_plan, measured_work, problem_of
-from sbon_node.placement.model.network_view import Answer
+from sbon_node.placement.model.network_view import Answer, loads_above_least
 from sbon_node.placement.model.problem import Operator, PlacementProblem, total
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
@@ -269,7 +269,7 @@ class PlacementExplainer:
             settled[row] = [self._knowledge.is_settled(a, b) for b in nodes]
             await view.pause()
         predicted_ms, known_ms = view.latencies_ms(nodes, nodes, measured=False), view.latencies_ms(nodes, nodes)
-        return Known(nodes, predicted_ms, known_ms, settled, answers, distances)
+        return Known(nodes, predicted_ms, known_ms, settled, answers, distances, loads_above_least(view, nodes))
 
     async def _checks(self, problem: PlacementProblem, view: DryRunView, current: Alternative) -> list[BoundCheck]:
         """Check the delay, and each host's capacity for all operators placed there."""

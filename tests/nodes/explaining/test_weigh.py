@@ -21,7 +21,7 @@ def test_queues_of_busy_nodes_count_where_latency_is_minimised() -> None:
         ("o", node): Answer(accepted=True, free=Needs(cores=1.0, memory_mb=1e3, bandwidth_bytes_s=1e6), load=load)
         for node, load in (("busy", 0.7), ("idle", 0.0))
     }
-    known = Known(nodes, ms, ms, np.ones((4, 4), dtype=np.bool_), answers, {})
+    known = Known(nodes, ms, ms, np.ones((4, 4), dtype=np.bool_), answers, {}, dict.fromkeys(nodes, 0.0))
     problem = PlacementProblem(
         pinned={"p": "p", "sink": "sink"},
         operators=(Operator(id="o", needs=Needs(cores=0.2), rows_s=10.0, row_core_ms=10.0),),
@@ -52,7 +52,7 @@ def lost(at: str, away: str = "", late_ms: float | None = None, full: str = "") 
         edges=(Edge("p", "o", 1000.0, 10.0), Edge("o", "sink", 1000.0, 10.0)),
         bounds=Bounds(max_delay_ms=late_ms),
     )
-    known = Known(nodes, ms, ms, np.ones((3, 3), dtype=np.bool_), answers, {})
+    known = Known(nodes, ms, ms, np.ones((3, 3), dtype=np.bool_), answers, {}, dict.fromkeys(nodes, 0.0))
     weighed = weigh(problem, dict.fromkeys(operators, nodes), known, {"o": at} if at else {})
     return {one.node: one.lost for one in weighed.candidates["o"]}
 

@@ -80,7 +80,7 @@ def view(
     measured: dict[str, float] | None = None,
     pairs: Mapping[Pair, float] | None = None,
 ) -> FullView:
-    return FullView(StillMembership(places, own_name, measured), StillPairs(pairs or {}))
+    return FullView(StillMembership(places, own_name, measured), StillPairs(pairs or {}), 50.0)
 
 
 def at(*vector: float, load: float = 0.0, height: float = 0.0) -> Coordinate:

@@ -334,11 +334,13 @@ def _show_operator(explanation: PlacementExplanation, operator: model.WeighedOpe
     if operator.reason:
         say(f"[dim]{escape(operator.reason)}[/]")
     shown = [candidate for i, candidate in enumerate(operator.candidates) if i < SHOWN or candidate.node == operator.node]
+    loaded = any(candidate.load_ms for candidate in shown)
     print_records(
         (
             {
                 "candidate": candidate.node,
                 "ms off": candidate.distance_ms,
+                **({"load ms": candidate.load_ms} if loaded else {}),
                 "predicted": _cost(explanation, candidate.predicted),
                 "measured": _cost(explanation, candidate.measured),
                 "cores free": None if candidate.free is None else f"{candidate.free.cores:.2f}",

@@ -62,7 +62,7 @@ class NetworkModelView:
 
     ``known``, if given, are the only hosts that it knows. ``noise`` is the normal relative error of a ping, the least of
     three counting. ``free`` are the cores left by node [n], or cores, megabytes and bytes a second [n, 3]; unlimited by
-    default. ``servers`` describe each node's load.
+    default. ``servers`` describe each node's load. ``loads_ms`` [n] are the nodes' places in the load dimension, 0 by default.
     """
 
     def __init__(
@@ -74,8 +74,10 @@ class NetworkModelView:
         noise: float = 0.0,
         free: Floats | None = None,
         servers: Sequence[Server] | None = None,
+        loads_ms: Floats | None = None,
     ) -> None:
         self._network_model, self._noise = network_model, noise
+        self._loads_ms = np.zeros(network_model.network.nodes) if loads_ms is None else loads_ms
         self._free = None if free is None else _whole(free)
         self._discovery = Discovery(self, lambda _: math.inf)
         self._servers = servers
@@ -113,9 +115,12 @@ class NetworkModelView:
         if exclude:
             hosts = np.setdiff1d(hosts, [number_of(node) for node in exclude])
         positions = self._network_model.places[hosts]
-        distances = cost_distances(point, positions[:, :-1], positions[:, -1], np.zeros(len(hosts)))
+        distances = cost_distances(point, positions[:, :-1], positions[:, -1], self._loads_ms[hosts])
         order = np.argsort(distances, kind="stable")[:k]
         return [(name_of(int(hosts[i])), float(distances[i])) for i in order]
+
+    def load_ms(self, node: str) -> float:
+        return float(self._loads_ms[number_of(node)])
 
     def latency_ms(self, a: str, b: str) -> float:
         source, other = number_of(a), number_of(b)

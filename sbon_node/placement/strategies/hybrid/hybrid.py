@@ -172,9 +172,9 @@ class _Search:
             if key not in able:
                 able[key] = numbers(sorted(key[0] - key[1]), number)
             candidates.append(able[key])
-        return Instance(
-            self._problem, self._latencies.nodes, self._latencies.ms, candidates, self._room.free(self._latencies.nodes)
-        )
+        nodes = self._latencies.nodes
+        loads_ms = self._room.loads_ms(nodes)
+        return Instance(self._problem, nodes, self._latencies.ms, candidates, self._room.free(nodes), loads_ms=loads_ms)
 
     def _reach(self) -> dict[str, frozenset[str]]:
         """Return the nodes that each operator of a large query considers.

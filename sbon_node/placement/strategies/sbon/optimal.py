@@ -53,7 +53,8 @@ async def optimal(problem: PlacementProblem, view: NetworkView, settings: Placem
         for operator, left in zip(problem.operators, candidates, strict=True):
             if not len(left):
                 raise await capacity.refusal(operator, {})
-        instance = Instance(problem, nodes, latency_ms, candidates, capacity.free(nodes))
+        loads_ms = capacity.loads_ms(nodes)
+        instance = Instance(problem, nodes, latency_ms, candidates, capacity.free(nodes), loads_ms=loads_ms)
         solution = await view.compute(partial(optimum, instance, settings.exact_s))
         if solution is None:
             raise await _infeasible(instance, capacity, view)
