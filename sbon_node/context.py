@@ -133,6 +133,9 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """cores operators may reserve; 0 takes the machine's, or its container's"""
     speed: Annotated[float, Meta(ge=0, le=MOST_SPEED)] = 0.0
     """speed of a core, relative to a Xeon core of 2.8 GHz; 0 measures it when the node starts"""
+    max_load: Annotated[float, Meta(gt=0, le=1e6)] = 4.0
+    """load, runnable processes per core, from which this node takes no further operator while another member has less than half
+    of it"""
     memory_mb: Annotated[float, Meta(ge=0, le=1e8)] = 0.0
     """memory operators may reserve; megabytes; 0 takes 3/4 of the machine's, or its container's"""
 

@@ -147,3 +147,24 @@ def test_nodes_are_filled_and_no_further_and_room_that_comes_free_is_given_again
     wait_for(lambda: finished(dee, info.id), "it has finished")
     found = duckdb.sql(f"SELECT n, value FROM read_csv('{path}')").fetchall()
     assert sorted(found, key=repr) == world.answer(sql.format("readings"))
+
+
+def test_a_busy_host_takes_nothing_new_and_load_is_explained(world: World, tmp_path: Path) -> None:
+    world.declare("calm", replay=0)
+    dee, sql = world.cluster["dee"], "SELECT n, value FROM calm WHERE n % 7 = 0"
+    idle = {operator.node for operator in dee.client.explain_placement(QuerySpec(sql=sql)).operators}
+    world.cluster.change_load(dict.fromkeys(NODES, 0.0) | dict.fromkeys(idle, 20.0))
+
+    def left() -> bool:
+        operators = dee.client.explain_placement(QuerySpec(sql=sql)).operators
+        loads_ms = {candidate.node: candidate.load_ms for operator in operators for candidate in operator.candidates}
+        return min(loads_ms.get(node, 0.0) for node in idle) > 100.0 and idle.isdisjoint(one.node for one in operators)
+
+    wait_for(left, "the load of the busy hosts is known")
+    path = tmp_path / "rows.csv"
+    info = submit(dee, sql=sql, sink=SinkSpec(kind="file", options={"path": str(path)}))
+    wait_for(lambda: finished(dee, info.id), "it has finished")
+    world.cluster.change_load(dict.fromkeys(NODES, 0.0))
+    assert idle.isdisjoint(operator.node for operator in dee.client.query(info.id).operators)
+    found = duckdb.sql(f"SELECT n, value FROM read_csv('{path}')").fetchall()
+    assert sorted(found, key=repr) == world.answer(sql.replace("calm", "readings"))

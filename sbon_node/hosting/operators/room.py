@@ -49,6 +49,28 @@ class Room:
         """Return the descriptions of operators here with the time that their rows keep a core busy."""
         return with_core_times(self.load(), self.speed, [port.measures() for port in self.ports.open.values()], described)
 
+    def refusal(self, needs: Needs, now: float, holder: str | None = None, *, beside: str = "") -> str:
+        """Return why this node takes no operator with these needs; empty if it does."""
+        if self._context.drained:
+            return "it has been drained"
+        lacking = self.reservations.refusal(needs, now, holder, beside=beside)
+        return lacking or ("" if self._hosts_for(beside) else self._overload())
+
+    def _hosts_for(self, query: str) -> bool:
+        return bool(query) and any(operator.startswith(f"{query}.") for operator in self.reservations.operators())
+
+    def _overload(self) -> str:
+        """Return that the published load is above the bound; "" as long as no other member has less than half of the bound.
+
+        Nodes of one machine share its load, and are above it together.
+        """
+        context = self._context
+        most, published = context.settings.max_load, context.directory.coordinate(context.name)
+        bound_ms = context.directory.load_ms(most)
+        if published is None or published.load <= bound_ms or min(context.directory.loads_ms().values()) >= bound_ms / 2:
+            return ""
+        return f"its load is {most * published.load / bound_ms:.1f} per core, and it takes nothing new above {most:g}"
+
     # -- for strategies that look and reserve by messages of their own ---------------------------------------------------
 
     def flows(self, query: str) -> list[Flow]:
@@ -60,7 +82,7 @@ class Room:
     def free(self, query: str) -> Needs:
         """Return the capacity that any member may count on, with what ``query`` holds; nothing where no operator may come."""
         now = self._context.clock.now()
-        if self._context.drained or self.reservations.refusal(NOTHING, now, beside=query):
+        if self.refusal(NOTHING, now, beside=query):
             return NOTHING
         free = self.reservations.free(now, beside=query)
         cores, memory_mb, bandwidth_bytes_s = (max(0.0, left) for left in free.amounts)
@@ -108,9 +130,7 @@ class NodeAnswers:
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
         reservations = self._room.reservations
         free = reservations.free(now, holder, beside=call.query)
-        reason = reservations.refusal(needs, now, holder, beside=call.query)
-        if self._context.drained:
-            reason = "it has been drained"
+        reason = self._room.refusal(needs, now, holder, beside=call.query)
         return NodeAnswer(
             accepted=not reason,
             reason=reason,
