@@ -37,6 +37,7 @@ SECTION = Section(
         "experiment estimates": ("sbon experiment estimates --query join_weather --operators",),
         "experiment sbon-table1": ("sbon experiment sbon-table1 --seeds 1-2 --out table1",),
         "experiment penalty": ("sbon experiment penalty --operators 3 --operators 7",),
+        "experiment load": ("sbon experiment load --queries 100 --seeds 1-3",),
         "experiment sand": ("sbon experiment sand --figure 6 --out sand",),
         "experiment opb-table1": ("sbon experiment opb-table1",),
         "experiment nes": ("sbon experiment nes --sources 8",),

@@ -134,3 +134,14 @@ def test_unknown_names_and_folders_are_named(options: tuple[str, ...], words: st
     result = CliRunner().invoke(sbon, ["experiment", *options])
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_load_in_the_cost_keeps_operators_off_busy_nodes(matrix: Path) -> None:
+    found = experiment("load", "--data", str(matrix), "--queries", "20", "--seeds", "1")
+    rows = {(row["strategy"], row["cost"]): row for row in found["rows"]}
+    for strategy in ("hybrid", "relaxation"):
+        with_load, without = (rows[strategy, cost] for cost in ("latency and load", "latency"))
+        assert with_load["queries"] == without["queries"] == 20
+        assert with_load["batch_ms_mean"] < without["batch_ms_mean"]
+        assert with_load["at_busy_pct"] < without["at_busy_pct"]
+        assert with_load["usage_mean"] > without["usage_mean"]

@@ -301,6 +301,7 @@ experiment.add_command(estimates)
 for command in (
     placement.sbon_table1,
     placement.penalty,
+    placement.load,
     placement.sand,
     live.live,
     adaptation.adaptation,

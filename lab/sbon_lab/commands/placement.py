@@ -45,6 +45,14 @@ def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants:
 
 
 @click.command()
+@placement_options(200, "1-5")
+@reports_errors
+def load(out: Path | None, json_: bool, **options: Any) -> None:
+    """Latency of batches and usage where a fifth of the nodes is busy, with and without load in the cost of a placement."""
+    run_experiment("sbon.load", out, json_, options)
+
+
+@click.command()
 @placement_options(20, "1-5")
 @repeated("--figure", "figures", click.IntRange(6, 12), "A figure of the paper, repeated; all by default.", metavar=None)
 @reports_errors
