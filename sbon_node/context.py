@@ -38,6 +38,8 @@ from sbon_protocol.errors import SbonError
 
 LOOK_S, MISSES = 5.0, 3
 """Pause between two looks at whether a node that is to answer is still there, in seconds, and looks in a row without it."""
+UNREACHABLE = frozenset({"peer-unreachable", "node-away", "unknown-node"})
+"""Codes of :meth:`Context.ask` for a node that does not answer."""
 log = structlog.get_logger()
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.one_query import Follower
+from sbon_node.net.peers import Caller
 from sbon_protocol.api.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
-from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.calls import AddSink, DestroyComponents
 from sbon_protocol.errors import SbonError
+from sbon_protocol.moving import LocateComponent
 from tests.nodes import clusters
 from tests.nodes.clusters import UNHURRIED, ask, declare, owner_of, refuse_ends, source_at, state_of, submitted, uid_of
 
@@ -279,29 +282,66 @@ def test_refused_sinks_leave_nothing_and_name_the_field(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.parametrize(
-    "frozen, pause_s, said",
-    [("b", 0.0, r"q\S*\.\S+ is at b"), ("b", 60.0, r"q\S*\.\S+ is at b"), ("d", 0.0, "the rows arrive at d")],
-    ids=["an operator's", "an operator's, which is missed", "the sink's"],
-)
-def test_a_sink_that_a_frozen_node_does_not_open_is_refused_with_that_node(
-    tmp_path: Path, frozen: str, pause_s: float, said: str
-) -> None:
+@pytest.mark.parametrize("pause_s", [0.0, 60.0], ids=["alive", "missed"])
+def test_a_sink_that_waits_for_a_frozen_host_is_refused_with_that_node(tmp_path: Path, pause_s: float) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "first.ndjson", rows=3000)
-        cluster.loop.pause(cluster.nodes[frozen].process)
+        cluster.loop.pause(cluster.nodes["b"].process)
         await cluster.sleep(pause_s)
-        with pytest.raises(SbonError, match=f"{said}, which does not answer: ") as refusal:
-            await added(cluster, tmp_path / "second.ndjson", asked="c")
-        assert (refusal.value.code, refusal.value.where) == (
-            "host-unreachable" if frozen == "b" else "consumer-unreachable",
-            "query",
-        )
-        assert f"start {frozen} again" in refusal.value.hint
-        cluster.loop.resume(cluster.nodes[frozen].process)
-        while (await state_of(cluster, "a")).sinks:
-            await cluster.clock.sleep(0.5)
-        assert (await added(cluster, tmp_path / "third.ndjson")).id == "sink2"
+        error = await refused(cluster, "c", added(cluster, tmp_path / "second.ndjson", asked="c"))
+        assert (error.code, error.where) == ("host-unreachable", "query")
+        assert re.match(r"q\S*\.\S+ is at b, which does not answer: ", error.message)
+        assert "start b again" in error.hint
+        cluster.loop.resume(cluster.nodes["b"].process)
+        await added_again(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+async def added_again(cluster: SimulatedCluster, folder: Path) -> None:
+    """Add a sink once the refused one has left nothing behind."""
+    while (await state_of(cluster, "a")).sinks:
+        await cluster.clock.sleep(0.5)
+    assert (await added(cluster, folder / "third.ndjson")).id == "sink2"
+
+
+@pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "slow"])
+def test_a_sink_that_its_node_does_not_open_in_time_is_refused_by_what_is_known_of_the_node(tmp_path: Path, frozen: bool) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "first.ndjson", rows=3000)
+
+        async def slowly(call: AddSink, caller: Caller) -> Any:
+            await cluster.clock.sleep(100.0)
+
+        if frozen:
+            cluster.loop.pause(cluster.nodes["d"].process)
+        else:
+            cluster.at("d").daemon.context.server.handle(AddSink, slowly)
+        error = await refused(cluster, "c", added(cluster, tmp_path / "second.ndjson", asked="c"))
+        assert (error.code, error.where) == ("consumer-unreachable", "consumer")
+        known, advice = ("; d is dead since ", "start d again") if frozen else ("", "d is a live member")
+        assert re.fullmatch(r"sink sink2 at d was not opened: no answer to add-sink within \d+ s" + known + ".*", error.message)
+        assert advice in error.hint
+        if frozen:
+            cluster.loop.resume(cluster.nodes["d"].process)
+            await added_again(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_sink_whose_node_reaches_no_acceptor_of_the_record_is_refused_with_these(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "first.ndjson", rows=3000)
+
+        async def lost(call: LocateComponent, caller: Caller) -> Any:
+            raise SbonError("peer-unreachable", "connection lost")
+
+        servers = [cluster.at(name).daemon.context.server for name in "abcd"]
+        for server in servers:
+            server.handle(LocateComponent, lost)
+        error = await refused(cluster, "c", added(cluster, tmp_path / "second.ndjson", asked="c"))
+        assert error.code == "holder-unreachable"
+        assert re.match(r"the query's record is at \w( and \w)*, which does not answer: connection lost", error.message)
 
     in_cluster(tmp_path, "abcd", test)
 

@@ -16,7 +16,7 @@ from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, open_sink
 from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.context import Context
+from sbon_node.context import UNREACHABLE, Context
 from sbon_node.hosting.components import Beginning, HostedSink
 from sbon_node.hosting.stream_hosts import Lineages, StreamHost
 from sbon_node.model.frames import Frame
@@ -46,8 +46,6 @@ log = structlog.get_logger()
 R = TypeVar("R", bound=Message)
 REFUSALS = frozenset({"reader-fenced", "bad-epoch", "not-retained"})
 """Refusals of a host of a stream that do not pass."""
-SILENT = frozenset({"peer-unreachable", "node-away", "unknown-node"})
-"""Codes of a node that does not answer."""
 MOST_HOSTS = 4
 """Most hosts of one stream that are asked in turn: a stream rarely moves twice in a moment."""
 
@@ -169,21 +167,25 @@ async def _asked(context: Context, records: RecordAcceptors, hosted: HostedSink,
     query, asked = hosted.order.query, ""
     answer: R | None = None
     for _ in range(MOST_HOSTS):
-        host = (await records.ask(query, hosted.acceptors, LocateComponent(query=query, component=stream), ComponentHost)).node
+        try:
+            locate = LocateComponent(query=query, component=stream)
+            host = (await records.ask(query, hosted.acceptors, locate, ComponentHost)).node
+        except SbonError as error:
+            acceptors = " and ".join(one.node for one in hosted.acceptors)
+            raise error_of_silent(acceptors, error, "the query's record is", code="holder-unreachable") from error
         if answer is not None and host == asked:
             return answer
         try:
             answer, asked = await context.ask(host, call, reply), host
         except SbonError as error:
-            raise unanswered(host, error, stream) from error
+            raise error_of_silent(host, error, f"{stream} is", code="host-unreachable") from error
     raise SbonError("moved", f"it has moved {MOST_HOSTS} times meanwhile", where=stream)
 
 
-def unanswered(node: str, error: SbonError, stream: str = "") -> SbonError:
-    """Return the error of a reader whose sink, or the ``stream`` that it reads, is at a silent node; other errors as they are."""
-    if error.code not in SILENT:
+def error_of_silent(node: str, error: SbonError, part: str, code: str) -> SbonError:
+    """Return the error of a reader that needs the ``part`` of its query at a silent ``node``; other errors as they are."""
+    if error.code not in UNREACHABLE:
         return error
-    code, part = ("host-unreachable", f"{stream} is") if stream else ("consumer-unreachable", "the rows arrive")
     hint = f"start {node} again, or restore the network to it"
     return SbonError(code, f"{part} at {node}, which does not answer: {error.message}", where="query", hint=hint)
 

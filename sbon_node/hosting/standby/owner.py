@@ -18,7 +18,7 @@ import structlog
 
 from sbon_node.base.executors import Executor
 from sbon_node.base.tasks import check_cancelled
-from sbon_node.context import Context
+from sbon_node.context import UNREACHABLE, Context
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile, Manifest
@@ -41,8 +41,6 @@ T = TypeVar("T")
 
 FENCED = frozenset({"fenced", "not-owner", "record-unknown", "query-over"})
 """Refusals after which this node may not go on with an operator or a source before it has claimed it anew."""
-UNREACHABLE = frozenset({"peer-unreachable", "node-away", "unknown-node"})
-"""Errors of calls after which a backup may return, with all that it has."""
 TOO_LARGE = "backup-too-large"
 """The refusal of a backup with less room for frames than this node has frames; another may have more."""
 

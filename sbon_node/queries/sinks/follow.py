@@ -16,7 +16,7 @@ from sbon_node.base.tasks import Loop, check_cancelled
 from sbon_node.connectors.sinks.follow import rows_of
 from sbon_node.context import Context
 from sbon_node.hosting.sinks.host import SinkHost
-from sbon_node.hosting.sinks.open_sinks import unanswered
+from sbon_node.hosting.sinks.open_sinks import error_of_silent
 from sbon_node.model.frames import Frame
 from sbon_node.queries.describing.lookup import QueryLookup, ask_for_queries, decoded
 from sbon_node.queries.sinks.further_sinks import SinkRequests
@@ -135,7 +135,7 @@ class Follows(Loop):
             await self._context.call(consumer, AcknowledgeRows(query=query, numbers=dict(numbers)))
         except SbonError as error:
             self._consumers.pop(query, None)
-            raise unanswered(consumer, error) from error
+            raise error_of_silent(consumer, error, "the rows arrive", code="consumer-unreachable") from error
 
     def _is_here(self, query: str) -> bool:
         try:
@@ -166,7 +166,7 @@ class Follows(Loop):
             self._consumers.pop(query, None)
             over = await self._find(query) if error.code == NOT_FOLLOWABLE else None
             if not isinstance(over, Finished):
-                raise unanswered(consumer, error) from error
+                raise error_of_silent(consumer, error, "the rows arrive", code="consumer-unreachable") from error
             yield over
         finally:
             await self._tasks.stop(task)

@@ -13,9 +13,8 @@ from sbon_node.base.tasks import Loop, check_cancelled
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
-from sbon_node.context import Context
+from sbon_node.context import UNREACHABLE, Context
 from sbon_node.hosting.components import SinkOrder, new_claim
-from sbon_node.hosting.sinks.open_sinks import SILENT, unanswered
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.presence import AS_SINK
@@ -91,11 +90,24 @@ class FurtherSinks(Loop):
         try:
             begun = await self._context.ask(one.node, call, SinkAdded, timeout_s=timeout_s)
         except SbonError as error:
-            raise unanswered(one.node, error) from error
+            raise self._not_opened(one, error) from error
         after = (await self._records.change(query, partial(record_steps.opened, claim=claim, rows=begun.rows))).after
         if after.state != query_states.RUNNING:
             raise SbonError(QUERY_OVER, "the query has ended while the sink was opened", where=query)
         log.info("sink-added", sink=one.component, node=one.node, begins_after=begun.rows)
+
+    def _not_opened(self, one: FurtherSink, error: SbonError) -> SbonError:
+        """Return the error of a sink whose node is silent, or lives but opens it too slowly; refusals as they are."""
+        if error.code not in UNREACHABLE:
+            return error
+        message, absence = (
+            f"sink {one.part} at {one.node} was not opened: {error.message}",
+            self._context.presence.absence(one.node),
+        )
+        hint = f"{one.node} is a live member: see its log for what is slow there, and add the sink again"
+        if absence:
+            message, hint = f"{message}; {one.node} {absence}", f"start {one.node} again, or restore the network to it"
+        return SbonError("consumer-unreachable", message, where="consumer", hint=hint)
 
     def _order(self, record: QueryRecord, one: FurtherSink, epoch: int) -> SinkOrder:
         """Return the order of a further sink: that of the first one, to another end."""
@@ -247,7 +259,7 @@ class FurtherSinks(Loop):
 
 # -- Users' requests: any node takes them, and passes them on to a node that keeps the query's record -----------------
 
-PASSES_ON = SILENT | {"record-unknown"}
+PASSES_ON = UNREACHABLE | {"record-unknown"}
 """Codes of a node after which another one that keeps the record is asked."""
 
 
@@ -260,7 +272,8 @@ class SinkRequests:
     async def add(self, query: str, request: SinkRequest) -> SinkInfo:
         """Add a sink to a query, by uid or name; return it once it is open. A refusal leaves nothing behind.
 
-        Raises ``query-over``, ``too-many-sinks``, ``not-retained``, and as a submission with that sink does.
+        Raises ``query-over``, ``too-many-sinks``, ``not-retained``, ``consumer-unreachable``, ``host-unreachable``,
+        ``holder-unreachable``, and as a submission with that sink does.
         """
         self._context.drained.check()
         request.check()
