@@ -88,6 +88,8 @@ def test_detaching_acknowledges_all_printed_rows(api: str, node: Any, monkeypatc
 
 
 SILENT_CONSUMER = SbonError("consumer-unreachable", "the rows arrive at b, which does not answer", hint="start b again")
+SILENT_HOST = SbonError("host-unreachable", "q1.o1 is at b, which does not answer", hint="start b again")
+SILENT_HOLDER = SbonError("holder-unreachable", "the query's record is at b, which does not answer", hint="start b again")
 
 
 @pytest.mark.parametrize("command", [("query", "follow", "q1"), ("submit", "select 1", "--consumer", "b")])
@@ -100,8 +102,9 @@ def test_rows_that_arrive_at_another_node_are_followed_at_the_node_asked(api: st
     assert node.acknowledged[-1] == {"o1": 1}
 
 
-def test_a_consumer_that_does_not_answer_is_an_unreachable_node(api: str, node: Any) -> None:
-    node.script = [[SILENT_CONSUMER]]
+@pytest.mark.parametrize("silent", [SILENT_CONSUMER, SILENT_HOST, SILENT_HOLDER], ids=lambda error: error.code)
+def test_a_node_of_the_query_that_does_not_answer_is_an_unreachable_node(api: str, node: Any, silent: SbonError) -> None:
+    node.script = [[silent]]
     result = run(api, "query", "follow", "q1", "--rm")
     assert (result.exit_code, result.stdout, node.stopped) == (3, "", ["q1"])
     assert result.stderr.splitlines()[-1] == "  hint: start b again"

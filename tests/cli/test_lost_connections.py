@@ -94,7 +94,7 @@ def test_in_the_end_it_says_what_may_still_run(api: str, node: Any, monkeypatch:
     silent = SbonError("holder-unreachable", "no answer from b")
     answers(node, monkeypatch, lambda number, shown: silent if number > 1 else None)
     result = run(api, *TO_FILE)
-    assert (result.exit_code, node.stopped) == (1, [])
+    assert (result.exit_code, node.stopped) == (3, [])
     assert "q1 may still run: sbon query show q1" in result.stderr
 
 

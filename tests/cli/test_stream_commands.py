@@ -74,7 +74,9 @@ def test_a_bad_schema_names_its_column(api: str, node: Any) -> None:
     assert "column 2, a: no type 'strin'" in result.stderr
 
 
-@pytest.mark.parametrize("code", ["bad-event-time", "bad-type"])
+@pytest.mark.parametrize(
+    "code", ["bad-event-time", "bad-name", "bad-option", "bad-source", "bad-type", "unknown-connector", "unknown-option"]
+)
 def test_a_wrong_declaration_is_wrong_usage_whoever_refuses_it(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:

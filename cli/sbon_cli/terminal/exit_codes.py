@@ -11,19 +11,23 @@ EXIT_CODES = """\b
 Exit codes:
   0    done
   1    the node refused, or the work failed
-  2    wrong usage or bad configuration
-  3    the node cannot be reached
+  2    wrong usage, a wrong stream, source or sink, or bad configuration
+  3    the node cannot be reached, or a node that it needs does not answer
   130  interrupted"""
 
+_UNREACHABLE_CODES = frozenset(
+    {"consumer-unreachable", "holder-unreachable", "host-unreachable", "node-unreachable", "nodes-unreachable"}
+)
 _USAGE_CODES = frozenset(
     {"bad-address", "bad-config", "bad-delays", "bad-latency", "bad-log-file", "bad-matrix", "bad-scenario"}
-    | {"bad-event-time", "bad-schema", "bad-source", "bad-type"}  # of a declaration, whether the command refuses it or the node
+    | {"bad-event-time", "bad-name", "bad-option", "bad-schema", "bad-source", "bad-type", "unknown-connector", "unknown-option"}
     | {"data-dir", "data-dir-in-use", "not-my-data", "port-in-use", "too-few-nodes", "unknown-algorithm"}
     | {"unknown-suite-query", "unknown-topology"}
 )
+"""Those of a declaration are here whether the command refuses it or the node."""
 
 
 def exit_code_of(error: SbonError) -> int:
-    if error.code in ("node-unreachable", "nodes-unreachable", "consumer-unreachable"):
+    if error.code in _UNREACHABLE_CODES:
         return EXIT_UNREACHABLE
     return EXIT_USAGE if error.code in _USAGE_CODES else EXIT_REFUSED
