@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -17,6 +19,7 @@ from sbon.local.processes import MARK, end_all, processes_of
 from sbon_cli.commands.nodes import cluster
 from sbon_cli.commands.nodes.cluster import ClusterState, NodeState
 from sbon_cli.main import sbon
+from tests.cli.shell.terminal import Terminal
 
 
 @pytest.mark.parametrize("lives_s, grace_s, killed", [(1.0, 30.0, 0), (60.0, 0.5, 1), (60.0, 0.0, 1)])
@@ -52,16 +55,40 @@ def test_a_stop_of_a_cluster_says_why_processes_were_killed(tmp_path: Path, monk
     ]
 
 
-def test_a_stop_of_a_cluster_names_each_node_that_has_stopped(tmp_path: Path) -> None:
-    mark = f"mark-{os.getpid()}-each"
+SLOW = (
+    "import signal, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep({}), exit())); print(flush=True); time.sleep(60)"
+)
+
+
+@contextmanager
+def two_nodes(folder: Path, *ends_s: float) -> Iterator[None]:
+    """Write the state of a cluster of processes that end so many seconds after SIGTERM."""
+    mark = f"mark-{os.getpid()}-{ends_s}"
     with ExitStack() as stack:
         nodes = []
-        for name in ("london", "paris"):
-            command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-            process = stack.enter_context(subprocess.Popen(command, env={MARK: mark}))
+        for name, end_s in zip(("london", "paris"), ends_s, strict=True):
+            command = [sys.executable, "-S", "-c", SLOW.format(end_s)]
+            process = stack.enter_context(subprocess.Popen(command, env={MARK: mark}, stdout=subprocess.PIPE))
+            assert process.stdout is not None
+            process.stdout.readline()
+            threading.Thread(target=process.wait, daemon=True).start()
             created_s = psutil.Process(process.pid).create_time()
             nodes.append(NodeState(name=name, address="127.0.0.1:1", api="", pid=process.pid, created_s=created_s))
-        ClusterState(mark=mark, nodes=tuple(nodes)).write(tmp_path)
+        ClusterState(mark=mark, nodes=tuple(nodes)).write(folder)
+        yield
+
+
+def test_a_terminal_shows_each_node_that_has_stopped_above_the_progress(tmp_path: Path) -> None:
+    with two_nodes(tmp_path, 2.0, 4.0):
+        terminal = Terminal(tmp_path, "cluster", "down", "--dir", str(tmp_path))
+        terminal.until("the end of 2 nodes")
+        shown = terminal.until("stopped 2 of 2 nodes")
+        assert terminal.end() == 0
+    assert shown.splitlines()[-3:] == ["london has stopped", "paris has stopped", "stopped 2 of 2 nodes"]
+
+
+def test_a_stop_of_a_cluster_names_each_node_that_has_stopped(tmp_path: Path) -> None:
+    with two_nodes(tmp_path, 0.0, 0.0):
         result = CliRunner().invoke(sbon, ["cluster", "down", "--dir", str(tmp_path)])
     *stopped, last = result.stderr.splitlines()
     assert (result.exit_code, sorted(stopped)) == (0, ["london has stopped", "paris has stopped"])

@@ -5,6 +5,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.console import Console
+
+from sbon_cli.terminal.output import err
+
 PATIENCE_S = 1.0
 """Seconds below which work is not shown on a terminal."""
 SLOW_S = 2.0
@@ -15,21 +19,24 @@ enabled = False
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Show ``what`` and the time once the block lasts :data:`PATIENCE_S`; in a pipe, print a line after :data:`SLOW_S`."""
+def waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """Show ``what`` and the time once the block lasts :data:`PATIENCE_S`; in a pipe, print a line after :data:`SLOW_S`.
+
+    Yields a function that prints a line of markup meanwhile, above ``what``.
+    """
     if not enabled:
-        yield
+        yield err().print
         return
     if not sys.stderr.isatty():
         with slow_steps(_print_slow) as begin:
             begin(what)
-            yield
+            yield err().print
         return
-    ended = threading.Event()
-    shown = threading.Thread(target=_show, args=(what, ended), daemon=True, name="waiting")
+    console, ended = err(), threading.Event()
+    shown = threading.Thread(target=_show, args=(console, what, ended), daemon=True, name="waiting")
     shown.start()
     try:
-        yield
+        yield console.print
     finally:
         ended.set()
         shown.join()
@@ -59,13 +66,11 @@ def _print_slow(step: str) -> None:
     print(f"waiting: {step}", file=sys.stderr, flush=True)
 
 
-def _show(what: str, ended: threading.Event) -> None:
+def _show(console: Console, what: str, ended: threading.Event) -> None:
     if ended.wait(PATIENCE_S):
         return
-    from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(file=sys.stderr, soft_wrap=True, highlight=False)
     with Progress(
         SpinnerColumn(), TextColumn("[dim]{task.description}[/]"), TimeElapsedColumn(), console=console, transient=True
     ) as progress:

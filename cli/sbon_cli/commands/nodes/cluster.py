@@ -188,8 +188,8 @@ def down(purge: bool, folder: Path) -> None:
         for signum in (signal.SIGCONT, signal.SIGTERM):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signum)
-    with waiting(f"the end of {counted(len(going), 'node')}"):
-        _, late = psutil.wait_procs(going, NODES_END_S, lambda process: err().print(f"[dim]{going[process]} has stopped[/]"))
+    with waiting(f"the end of {counted(len(going), 'node')}") as show:
+        _, late = psutil.wait_procs(going, NODES_END_S, lambda process: show(f"[dim]{going[process]} has stopped[/]"))
     names = [name for process, name in going.items() if process in late]
     with waiting(f"the end of {' and '.join(('the engines', *names))}"):
         killed = end_all(state.mark, folder.absolute(), grace_s=ENGINES_END_S)
