@@ -33,7 +33,7 @@ EMULATION = "emulation.json"
 LOCAL_ENDPOINTS = "*,localhost,127.0.0.0/8,::1"
 """Allowed endpoints: sources and sinks may use this machine's services, because all nodes belong to the same user."""
 AS_ROOT = "the nodes run as root: sources and sinks may read and write every file of this machine"
-"""Warning of commands that start such a cluster without a limit on its files."""
+"""Warning of commands that start nodes as root without a limit on the files that these use."""
 Latency = str | Path | Mapping[tuple[str, str], float] | WideArea | None
 """``cities``, a file (see :func:`.wide_area.load_wide_area`), round-trip times by pair of names, or none."""
 

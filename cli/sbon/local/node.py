@@ -30,8 +30,8 @@ SECRETS = "SBON_SECRET_"
 LACKING = ("low-disk", "data-dir")
 """Codes of reasons against readiness that do not pass by themselves."""
 
-HINT = "  hint: "
-"""Beginning of the line below the error with which a node ends."""
+DETAIL, HINT = "  - ", "  hint: "
+"""Beginnings of the lines below the error with which a node ends."""
 
 _OTHERS = 0o077
 log = logging.getLogger(__name__)
@@ -124,17 +124,17 @@ class LocalNode:
         return lasting[0] if lasting else False
 
     def failure(self, reason: str) -> SbonError:
-        """Return the error of a process that has ended, with what it has printed as the cause, or else of the ``reason``.
-
-        The cause is the last line that is neither indented nor JSON: an error with a hint below it, or the end of a traceback.
-        """
+        """Return the error of a process that has ended, with the cause that it has printed, or else of the ``reason``."""
         code, lines = self._process.poll() if self._process is not None else None, self.log_tail()
-        if code is None:
-            return SbonError("node-failed", f"{self.name} {reason}", where=str(self.log), details=lines)
-        causes = [line for line in lines if not line.startswith(("{", " "))][-1:]
-        hints = [line for line in lines if line.startswith(HINT)][-1:]
-        message = ": ".join([f"{self.name} ended with exit code {code}", *(cause.removeprefix("error: ") for cause in causes)])
-        details = tuple(line for line in lines if line not in (*causes, *hints))
+        if code is None or code < 0:
+            message = f"{self.name} {reason}" if code is None else f"{self.name} was killed by signal {-code}"
+            return SbonError("node-failed", message, where=str(self.log), details=lines)
+        cause = _cause_in(lines)
+        below = next((place for place in range(cause + 1, len(lines)) if not lines[place].startswith(DETAIL)), len(lines))
+        hints = [line for line in lines[below : below + 1] if line.startswith(HINT)]
+        causes = lines[cause : cause + 1]
+        message = ": ".join([f"{self.name} ended with exit code {code}", *(line.removeprefix("error: ") for line in causes)])
+        details = (*lines[:cause], *lines[cause + 1 : below], *lines[below + len(hints) :])
         return SbonError("node-failed", message, where=str(self.log), hint="".join(hints).removeprefix(HINT), details=details)
 
     def log_tail(self, lines: int = 10) -> tuple[str, ...]:
@@ -181,6 +181,18 @@ class LocalNode:
             self.kill(signal.SIGTERM)
         self.start()
         self.wait_ready(timeout_s)
+
+
+def _cause_in(lines: Sequence[str]) -> int:
+    """Return the place of the last error, or else of the last traceback's exception; behind the end without either.
+
+    A JVM writes lines to the same log.
+    """
+    if errors := [place for place, line in enumerate(lines) if line.lower().startswith("error: ")]:
+        return errors[-1]
+    if frames := [place for place, line in enumerate(lines) if line.startswith('  File "')]:
+        return next((place for place in range(frames[-1], len(lines)) if lines[place][:1].strip(" {")), len(lines))
+    return len(lines)
 
 
 def write_private(file: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,10 +82,8 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
         _start_dead(old, folder, json_)
         return
     flags = flags_of(settings, {})
-    load(None, environ={}, flags=flags)  # refused before anything starts
+    _warn_as_root(settings, hint="; to name the folders that they may use: --set connectors.data_roots=DIR,DIR")
     overrides = {name: flag.value for name, flag in flags.items()}
-    if os.geteuid() == 0 and "connectors.data_roots" not in overrides:
-        err().print(f"[yellow]{AS_ROOT}[/]; to name the folders that they may use: --set connectors.data_roots=DIR,DIR")
     local = LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True)
     with waiting(f"the start of {counted(count, 'node')}"), local:
         nodes = tuple(NodeState.of(node) for node in local.nodes)
@@ -93,6 +92,13 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
     _show(state, json_)
     err().print(f"[dim]end all with: {_command_line('down', folder)}; to talk to the first node:[/]")
     err().print(f"export SBON_API={state.nodes[0].api}")
+
+
+def _warn_as_root(settings: Iterable[str], hint: str = "") -> None:
+    """Warn of nodes that run as root without a limit on their files; raise ``bad-config`` for wrong settings."""
+    config, _ = load(None, environ={}, flags=flags_of(("connectors.data_roots=/", *settings), {}))
+    if os.geteuid() == 0 and "/" in config.connectors.data_roots:
+        err().print(f"[yellow]{AS_ROOT}[/]{hint}")
 
 
 def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
@@ -165,6 +171,7 @@ def _start(state: ClusterState, names: Iterable[str], folder: Path, *, replace: 
     if not all(node.arguments for node in state.nodes):
         hint = f"delete it, and start another: {_command_line('down', folder, '--purge')}"
         raise SbonError("bad-cluster", "an older sbon started it", where=str(folder), hint=hint)
+    _warn_as_root(value for flag, value in pairwise(state.nodes[0].arguments) if flag == "--set")
     nodes = {node.name: node for node in state.nodes}
     for name in names:
         host = nodes[name].address.rpartition(":")[0]
