@@ -99,8 +99,12 @@ class SynchronousTransport:
         self._http.close()
 
 
+CLOSE_S = 10.0
+"""Longest wait in seconds for the last turn of a worker that is closed."""
+
+
 class _Thread:
-    """A worker in a thread; closing it waits for its last turn."""
+    """A worker in a thread; closing it waits for its last turn, for :data:`CLOSE_S` at most."""
 
     def __init__(self, name: str, work: Work) -> None:
         self._work = work
@@ -114,7 +118,7 @@ class _Thread:
     async def close(self) -> None:
         self._over.set()
         self._due.set()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         while not self._over.is_set():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterator
 from itertools import count, groupby, pairwise
 from typing import Any
 
@@ -17,7 +18,7 @@ from sbon_cli.client import Client
 from sbon_cli.commands.queries import follow
 from sbon_protocol.api import delivery
 from sbon_protocol.api.catalogue import SourceDeclaration
-from sbon_protocol.api.queries import QueryInfo, SinkInfo, SinkSpec
+from sbon_protocol.api.queries import Progress, QueryInfo, SinkInfo, SinkSpec
 from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.errors import SbonError
 from tests.cli.commands import FINISHED, frame, on_a_terminal, run
@@ -409,10 +410,64 @@ def test_a_stop_that_is_not_answered_is_given_up_and_the_query_is_named(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(node, "stop_query", stop)
-    monkeypatch.setattr("sbon_cli.commands.queries.rows.STOP_S", 0.3)
+    monkeypatch.setattr("sbon_cli.commands.queries.rows.STOP_S", 2.0)
     monkeypatch.setattr("sbon_cli.commands.queries.rows.NdjsonWriter.__call__", interrupted)
     node.script = [[frame(1, 1), FINISHED]]
     result = run(api, "submit", "select 1", "--rm")
     assert (result.exit_code, node.stopped) == (130, ["q1"])
-    assert "cannot stop q1: no node answers" in result.stderr
-    assert result.stderr.splitlines()[-1].endswith("q1 may still run; to stop it: sbon query stop q1")
+    last = "cannot stop q1: no answer within 2 s; q1 may still run; to stop it: sbon query stop q1"
+    assert result.stderr.splitlines()[-1] == last
+
+
+def test_rows_that_nobody_acknowledges_do_not_hold_up_a_stop(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node gives signs of life, and its answer waits for another node; the command asks once."""
+    asked: list[dict[str, int]] = []
+
+    async def acknowledge(query_id: str, numbers: dict[str, int], sink: str = "", word: str = "") -> None:
+        asked.append(numbers)
+        await asyncio.Event().wait()
+
+    def interrupted(writer: object, written: Rows) -> None:
+        if written.number > 1:
+            wait_for(lambda: asked, "the first frame is acknowledged")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(node, "acknowledge", acknowledge)
+    monkeypatch.setattr("sbon.synchronous.CLOSE_S", 0.2)
+    monkeypatch.setattr("sbon_cli.commands.queries.rows.NdjsonWriter.__call__", interrupted)
+    node.script = [[frame(1, 1), frame(2, 2), FINISHED]]
+    result = run(api, "submit", "select 1", "--rm")
+    assert (result.exit_code, node.stopped, asked) == (130, ["q1"], [{"o1": 1}])
+
+
+NO_QUERY, NO_ANSWER = SbonError("unknown-query", "there is no query 'q1'"), SbonError("no-majority", "b is silent")
+INTERRUPTED = "interrupted before the query was accepted"
+
+
+@pytest.mark.parametrize(
+    "tied, answer, told",
+    [
+        ((), NO_QUERY, [f"{INTERRUPTED}; it does not stay"]),
+        (("--rm",), NO_QUERY, [INTERRUPTED, "q1 does not stay"]),
+        (
+            ("--rm",),
+            NO_ANSWER,
+            [INTERRUPTED, "cannot stop q1: b is silent; q1 may still run; to stop it: sbon query stop q1"],
+        ),
+    ],
+    ids=["untied", "given up", "unknown"],
+)
+def test_ctrl_c_before_a_query_is_accepted_says_once_whether_it_stays(
+    api: str, node: Any, monkeypatch: pytest.MonkeyPatch, tied: tuple[str, ...], answer: SbonError, told: list[str]
+) -> None:
+    def interrupted(client: object, submission: object) -> Iterator[Progress]:
+        yield Progress(step="placing", message="placing 1 operator", query="q1")
+        raise KeyboardInterrupt
+
+    async def stop(query_id: str) -> None:
+        raise answer
+
+    monkeypatch.setattr("sbon_cli.client.Client.submit", interrupted)
+    monkeypatch.setattr(node, "stop_query", stop)
+    result = run(api, "submit", "select 1", *tied)
+    assert (result.exit_code, result.stderr.splitlines()) == (130, told)

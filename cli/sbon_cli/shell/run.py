@@ -124,7 +124,7 @@ class Runner:
 
     def _query(self, sql: str) -> int:
         """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""
-        with tied(self._client, stop_after=True) as tie:
+        with tied(self._client, stops=True) as tie:
             info = submitted(self._client, Submission(sql=sql, **self._fields), tie=tie)
             return follow_to_the_end(self._client, info, tie, json_=self._json)
 

@@ -318,7 +318,7 @@ def follow(api: str, query_id: str, rm: bool, sink: str, json_: bool) -> None:
     """
     client = Client(api)
     info = client.query(query_id)
-    with tied(client, info.id, stop_after=rm) as tie:
+    with tied(client, info.id, stops=rm) as tie:
         code = follow_to_the_end(client, info, tie, json_=json_, sink=sink)
     sys.exit(code)
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import httpx
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
@@ -108,7 +109,8 @@ class Tie:
     def stop(self, rows: int | None = None) -> None:
         """Stop the query, if there is one, and report it with its ``rows``; try once, for :data:`.follow.STOP_S` at most.
 
-        A node gives up a submission whose connection ends, or has just accepted it.
+        A node gives up a submission whose connection ends, or has just accepted it. So an unknown query that it has not accepted
+        is no error.
         """
         query, self.query = self.query, ""
         if not query:
@@ -118,28 +120,31 @@ class Tie:
             stopped = self._client.ask(endpoints.stop(query)._replace(within_s=STOP_S))
             notice(f"stopped {stopped.id}" + ("" if rows is None else f" after {rows_text(rows)}"))
         except SbonError as error:
-            if self.accepted or error.code != "unknown-query":
-                notice(f"cannot stop {query}: {error.message}; {left}")
+            if not self.accepted and error.code == "unknown-query":
+                notice(f"{query} does not stay")
+                return
+            is_late = isinstance(error.__cause__, httpx.ReadTimeout)
+            notice(f"cannot stop {query}: {f'no answer within {STOP_S:g} s' if is_late else error.message}; {left}")
         except (KeyboardInterrupt, SystemExit):
             notice(left)
             raise
 
 
 @contextmanager
-def tied(client: Client, query: str = "", *, stop_after: bool) -> Iterator[Tie]:
-    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stop_after`` it keeps running, as a
+def tied(client: Client, query: str = "", *, stops: bool) -> Iterator[Tie]:
+    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stops`` it keeps running, as a
     line says after an error.
 
     The block begins before the submission, which tells the tie its query: no moment is left in which a signal ends the command
     alone.
     """
-    tie = Tie(client, query, stops=stop_after)
-    if stop_after:
+    tie = Tie(client, query, stops=stops)
+    if stops:
         leave_on_signals()
     try:
         yield tie
     except BaseException as error:
-        if stop_after:
+        if stops:
             tie.stop()
         elif tie.accepted and isinstance(error, SbonError):
             notice(f"{tie.query} may still run: sbon query show {tie.query}")

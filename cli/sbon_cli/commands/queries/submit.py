@@ -91,7 +91,7 @@ def submit(
     if rm and not following:
         raise click.UsageError("--rm ends the query with this command, which does not wait for it: add --follow")
     submission = Submission(sql=text_of(sql), name=name, sink=sink, **fields)
-    with tied(client, stop_after=rm) as tie:
+    with tied(client, stops=rm) as tie:
         info = submitted(client, submission, quiet=quiet, tie=tie)
         if following:
             if sink.kind == FOLLOW:
@@ -134,8 +134,10 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False, ti
                 if is_shown:
                     console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
     except KeyboardInterrupt:
-        after = "it does not stay" if tie is not None and tie.query else "to see whether it runs: sbon query list"
-        console.print(f"[dim]interrupted before the query was accepted; {after}[/]")
+        after = "; to see whether it runs: sbon query list"
+        if tie is not None and tie.query:  # Its node gives it up; a tie that stops it says more.
+            after = "" if tie.stops else "; it does not stay"
+        console.print(f"[dim]interrupted before the query was accepted{after}[/]")
         raise
     raise AssertionError("a submission without an error ends with its acceptance")
 
