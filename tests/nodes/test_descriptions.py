@@ -24,7 +24,14 @@ from sbon_protocol.api.delivery import SinkReport
 from sbon_protocol.api.explanations import Explanation
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.streams import SourceInfo
-from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents, DestroyComponents, SourceStates
+from sbon_protocol.calls import (
+    ComponentsDestroyed,
+    ComponentStates,
+    DescribeComponents,
+    DestroyComponents,
+    ListQueries,
+    SourceStates,
+)
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import UNHURRIED, ask, declare, in_cluster, plain, source_at, state_of, submitted
 
@@ -278,13 +285,25 @@ def test_hosts_describe_a_query_whose_acceptor_is_absent(tmp_path: Path, state: 
 
 def test_a_list_that_no_node_answers_is_no_empty_list(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        servers: list[Any] = [cluster.at(name).daemon.context.server for name in "ab"]
-        handlers = [server._handlers.pop("list-queries") for server in servers]
+        async def late(call: ListQueries, caller: Caller) -> Any:
+            await cluster.clock.sleep(60.0)
+
+        for name in "ab":
+            cluster.at(name).daemon.context.server.handle(ListQueries, late)
         with pytest.raises(SbonError) as refused:
             await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
         assert refused.value.code == "nodes-unreachable"
         assert refused.value.message == "no node answers, not even the one asked: a (alive), b (alive)"
-        servers[0]._handlers["list-queries"] = handlers[0]
+
+    in_cluster(tmp_path, "ab", test)
+
+
+def test_a_list_names_a_live_node_that_does_not_answer_in_time(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        async def late(call: ListQueries, caller: Caller) -> Any:
+            await cluster.clock.sleep(60.0)
+
+        cluster.at("b").daemon.context.server.handle(ListQueries, late)
         found = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
         assert (list(found), found.unanswered) == ([], (("b", "alive"),))
 

@@ -66,7 +66,7 @@ def _age(backup: BackupInfo | None) -> str:
 
 def ended_by_one_failure(queries: Iterable[QueryInfo]) -> str:
     """Return the running queries that end with the disk of a single node, and these nodes; empty if there are none."""
-    return _named(
+    return named_some(
         f"{query.id} ({', '.join(nodes)})"
         for query in queries
         if query.survival is not None and (nodes := _nodes(query.survival))
@@ -75,7 +75,7 @@ def ended_by_one_failure(queries: Iterable[QueryInfo]) -> str:
 
 def not_followed(queries: Iterable[QueryInfo]) -> str:
     """Return the running hot operators that would start from their stored checkpoints; empty if there are none."""
-    return _named(
+    return named_some(
         f"{operator.id}{f' ({operator.backup.follows_not})' if operator.backup.follows_not else ''}"
         for query in queries
         for operator in query.operators
@@ -92,7 +92,8 @@ def _nodes(survival: Survival) -> list[str]:
     return [f"{node} with its sink" if found == {SINK} else node for node, found in parts.items()]
 
 
-def _named(found: Iterable[str]) -> str:
+def named_some(found: Iterable[str]) -> str:
+    """Return the first :data:`MAX_NAMED` names, and how many more there are."""
     named = list(found)
     more = [f"and {len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
     return ", ".join([*named[:MAX_NAMED], *more])
