@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.registry import open_source
+from sbon_node.connectors.sources.registry import SOURCES, may_end, open_source
+from sbon_node.hosting.sources.host import unreported_source
 from sbon_node.model.schema import parse_schema
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.errors import SbonError
@@ -30,6 +31,27 @@ COLUMNS: dict[str, Any] = {
 
 def declared(connector: str, **options: Any) -> SourceDeclaration:
     return SourceDeclaration(stream="s", name="a", node="n", connector=connector, options=options, rows_s=500)
+
+
+@pytest.mark.parametrize(
+    "connector, options, finite",
+    [
+        *(("file", {}, True), ("tail", {}, False), ("http", {}, False), ("mqtt", {}, False), ("hostmetrics", {}, False)),
+        *(("generator", {"rate": 5}, False), ("generator", {"rows": 9}, True), ("query", {}, True), ("anothers", {}, True)),
+    ],
+)
+def test_a_source_that_cannot_be_asked_has_an_end_or_none_by_its_declaration(
+    connector: str, options: dict[str, Any], finite: bool
+) -> None:
+    source = declared(connector, **options)
+    assert (may_end(source), unreported_source(source, ["n"]).finite, unreported_source(source, []).finite) == (finite,) * 3
+
+
+def test_sources_end_as_their_declarations_tell() -> None:
+    assert {name for name in SOURCES if not may_end(declared(name))} == {"tail", "http", "mqtt", "generator", "hostmetrics"}
+    for options in ({"rows": 9}, {"rate": 5}, {"rows": 9, "rate": 5}):
+        source = declared("generator", columns=COLUMNS, **options)
+        assert open_source(source, STREAM, ConnectorSettings()).finite == may_end(source)
 
 
 def generated(position: bytes | None = None, **options: Any) -> list[dict[str, Any]]:

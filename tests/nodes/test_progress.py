@@ -56,7 +56,8 @@ def test_unknown_values_are_not_made_up() -> None:
     assert (progress.read_share, progress.left_s, progress.endless, progress.rows_in) == (None, None, ("s at c",), 410)
     for state in ("unreachable", "lost"):
         away = source("d", state=state, finite=False)
-        assert (found((away,), ()).read_share, found((away,), ()).endless) == (None, ())
+        assert (found((away,), ()).read_share, found((away,), ()).endless) == (None, ("s at d",))
+        assert found((source("d", state=state),), ()).endless == ()
     for state in ("ended", "failed: no such file"):
         assert found((source("f", state=state, finite=False),), ()).endless == ()
     result = SourceDeclaration(stream="s", name="query", node="a", connector="query", options={"query": "q1.7"})

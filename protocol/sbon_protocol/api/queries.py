@@ -236,7 +236,7 @@ class QueryProgress(Shown, frozen=True, kw_only=True):
     read_share: Share | None
     """Share of its sources' rows that it has taken; None if a source is endless or unreachable."""
     endless: tuple[str, ...] = ()
-    """Sources without an end; the result of another query ends with that."""
+    """Sources without an end. The result of another query is none of them: it ends with that query, if that has an end."""
     rows_in_s: PerSecond | None = None
     rows_out_s: PerSecond | None = None
     lag_ms: Counted | None = None

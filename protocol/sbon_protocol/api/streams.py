@@ -33,7 +33,7 @@ class SourceInfo(Shown, frozen=True, kw_only=True):
     advanced_ms: WallMs | None = None
     """When the watermark last rose since the source started on its node, at first its start; by that node's clock."""
     finite: bool = False
-    """Whether it ends by itself."""
+    """Whether it ends by itself; for one that its node does not report, whether it may."""
     read_share: Share | None = None
     """Share of a finite source that has been read; None if unknown."""
     backup: BackupInfo | None = None

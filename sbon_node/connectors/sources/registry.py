@@ -1,6 +1,6 @@
 """Registry of sources, built in and of other packages (:mod:`sbon_node.connectors.installed`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +29,14 @@ class Connector:
     """A kind of source.
 
     ``options`` is a struct whose fields carry descriptions; ``make`` takes the context and the parsed options. A source ``moves``
-    if another node may go on with it from its position: its rows do not come from the node itself.
+    if another node may go on with it from its position: its rows do not come from the node itself. ``ends`` tells from the given
+    options whether it may end by itself, where its node does not answer.
     """
 
     options: type[msgspec.Struct]
     make: Callable[[SourceContext, Any], Source]
     moves: bool = False
+    ends: Callable[[Mapping[str, Any]], bool] = lambda options: True
 
 
 def _mqtt(context: SourceContext, options: MqttOptions) -> Source:
@@ -45,13 +47,19 @@ def _mqtt(context: SourceContext, options: MqttOptions) -> Source:
 
 SOURCES: dict[str, Connector] = {
     "file": Connector(FileOptions, FileSource),
-    "tail": Connector(TailOptions, TailSource),
-    "http": Connector(HttpSourceOptions, HttpSource, moves=True),
-    "mqtt": Connector(MqttOptions, _mqtt, moves=True),
-    "generator": Connector(GeneratorOptions, GeneratorSource, moves=True),
+    "tail": Connector(TailOptions, TailSource, ends=lambda options: False),
+    "http": Connector(HttpSourceOptions, HttpSource, moves=True, ends=lambda options: False),
+    "mqtt": Connector(MqttOptions, _mqtt, moves=True, ends=lambda options: False),
+    "generator": Connector(GeneratorOptions, GeneratorSource, moves=True, ends=lambda options: bool(options.get("rows"))),
     QUERY: Connector(ResultOptions, lambda _, options: ResultSource(options)),
-    "hostmetrics": Connector(HostMetricsOptions, HostMetricsSource),
+    "hostmetrics": Connector(HostMetricsOptions, HostMetricsSource, ends=lambda options: False),
 }
+
+
+def may_end(source: SourceDeclaration) -> bool:
+    """Whether a source may end by itself, as far as its declaration tells."""
+    connector = SOURCES.get(source.connector)
+    return connector is None or connector.ends(source.options)
 
 
 def open_source(

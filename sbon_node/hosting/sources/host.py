@@ -14,7 +14,7 @@ from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.results import StreamSinkOptions
 from sbon_node.connectors.sources.push import Post, PostBuffer, Pushable
-from sbon_node.connectors.sources.registry import check_moves, open_source
+from sbon_node.connectors.sources.registry import check_moves, may_end, open_source
 from sbon_node.connectors.sources.result import QUERY, ResultSource, check_not_result, query_of
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, RowSample, read_beginning, with_beginning
@@ -137,7 +137,7 @@ class SourceHost:
         if source_id in self._running:
             return self._report_of_running(source_id, self._running[source_id])
         stored = self._context.store.get("source", source_id, HostedSource)
-        return SourceInfo(source=stored.source, state=source_states.IDLE) if stored is not None else None
+        return SourceInfo(source=stored.source, state=source_states.IDLE, finite=may_end(stored.source)) if stored else None
 
     def reports(self) -> list[SourceInfo]:
         """Return the reports of all sources on this node, in the order of their ids."""
@@ -328,9 +328,8 @@ class SourceHost:
 
 def unreported_source(source: SourceDeclaration, unanswered: Collection[str]) -> SourceInfo:
     """Describe a source that its node does not report; those in ``unanswered`` are silent."""
-    if source.node in unanswered:
-        return SourceInfo(source=source, state=UNREACHABLE)
-    return SourceInfo(source=source, state=LOST, trouble=unknown_at(source.node))
+    state, trouble = (UNREACHABLE, "") if source.node in unanswered else (LOST, unknown_at(source.node))
+    return SourceInfo(source=source, state=state, trouble=trouble, finite=may_end(source))
 
 
 # -- Streams that queries make: declared and attached by the query's sink, at its node ---------------------------------

@@ -9,8 +9,8 @@ from sbon_protocol.api.states import query_states, source_states
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.api.streams import SourceInfo
 
-_OVER = frozenset({source_states.ENDED, source_states.FAILED, UNREACHABLE, LOST})
-"""States of a source of which no more rows come, as far as is known."""
+_OVER = frozenset({source_states.ENDED, source_states.FAILED})
+"""States of a source of which no more rows come; one that is unreachable may go on."""
 LEAST_SHARE = 0.001
 """Below this share of rows read, no time left is estimated."""
 BEGINNING_MS = 1
@@ -39,8 +39,8 @@ def progress_of(
     for link in links:
         carried[link.stream] = min(link.rows, carried.get(link.stream, link.rows))
     taken = {info.source.id: carried.get(info.source.id, 0) for info in sources}
-    going_on = [info for info in sources if info.state.partition(":")[0] not in _OVER]
-    endless = tuple(called(info.source) for info in going_on if not info.finite and not query_of(info.source))
+    open_ended = [info.source for info in sources if not info.finite and info.state.partition(":")[0] not in _OVER]
+    endless = tuple(called(source) for source in open_ended if not query_of(source))
     running = state == query_states.RUNNING
     share = 1.0 if state == query_states.FINISHED else _share(sources, taken)
     left_s = elapsed_s * (1 - share) / share if running and share is not None and LEAST_SHARE < share < 1 else None
