@@ -28,8 +28,9 @@ from sbon_protocol.errors import SbonError
 
 from . import endpoints, model, states, submitting
 from .follower import Follower
+from .http import is_late
 from .pushed_rows import Tabular, table_of
-from .requests import DEFAULT_API, SILENT_S, Transport, check_positive, not_moved
+from .requests import ANSWER_S, DEFAULT_API, FROZEN_AFTER_S, Transport, check_positive, not_moved
 from .schema import Tables
 from .states import LIVE
 
@@ -49,7 +50,7 @@ SQL_SHOWN = 60
 """Number of SQL characters in a representation."""
 
 
-def connect_async(api: str = DEFAULT_API, *, silent_s: float = SILENT_S) -> Connecting:
+def connect_async(api: str = DEFAULT_API, *, silent_s: float = FROZEN_AFTER_S) -> Connecting:
     """``async with connect_async() as overlay`` or ``overlay = await connect_async()``, as :func:`.connection.connect`."""
     return Connecting(api, silent_s)
 
@@ -234,9 +235,10 @@ class AsyncQuery:
     def __init__(self, node: Transport, info: model.QueryInfo) -> None:
         self._node = node
         self._heard(info)
+        self._follower = Follower(node, self.id)
         self._collected: list[pa.Table] = []
-        """Rows of an interrupted call, which the node does not send again."""
-        self._has_rows = self._is_taken = False
+        """Rows that no call has handed out, and that the node does not send again: of an interrupted call, or beyond ``rows``."""
+        self._is_taken = False
 
     def __repr__(self) -> str:
         return shown(self._info, time.monotonic() - self._known_s)
@@ -278,7 +280,8 @@ class AsyncQuery:
         Close the generator to stop reading: the query continues, and waits for its next follower.
         """
         while self._collected:
-            yield self._collected.pop(0)
+            yield (kept := self._collected[0])
+            self._collected = [table for table in self._collected if table is not kept]
         async with aclosing(self._arriving()) as arriving:
             async for table in arriving:
                 yield table
@@ -291,7 +294,7 @@ class AsyncQuery:
         Rows that an interrupted call has acknowledged, or that have come beyond ``rows``, are the first of the next call.
         """
         if rows is not None:
-            check_positive(rows, "rows")
+            check_positive(rows, "rows", whole=True)
         elif self.state in LIVE and endless_of(await self.info()):
             hint = "take the next ones with rows=1000, or each as it arrives: for row in query, or query.tables()"
             raise not_over(self._info, "never has all of its rows", hint)
@@ -302,7 +305,6 @@ class AsyncQuery:
         table = pa.concat_tables([tables_of(await self._planned()).empty(), *self._collected])
         rest = table.slice(table.num_rows if rows is None else rows)
         self._collected = [rest] if rest.num_rows else []
-        self._is_taken = self._is_taken and not self._collected
         return table.slice(0, rows)
 
     async def to_pandas(self, *, rows: int | None = None) -> Any:
@@ -317,19 +319,19 @@ class AsyncQuery:
             hint = "keep the table, or submit the query again"
             raise SbonError("rows-taken", "the rows of this query have been taken", where=self.id, hint=hint)
         tables = tables_of(await self._planned())
-        follower = Follower(self._node, self.id)
-        async with aclosing(follower.frames()) as frames:
+        async with aclosing(self._follower.frames()) as frames:
             async for frame, written in frames:
                 if frame.rows:
-                    self._has_rows = True
                     yield tables.of(frame)
                 written()
                 missing -= len(frame.rows)
                 if missing <= 0:
                     return
-        assert follower.end is not None
-        ended_well(self._heard(over(self._info, follower.end)))
-        self._is_taken = self._has_rows
+        end = self._follower.end
+        assert end is not None
+        # The number of its rows has to be asked for again.
+        ended_well(self._heard(msgspec.structs.replace(self._info, state=end.state, reason=end.reason, rows=None)))
+        self._is_taken = self._follower.rows > 0
 
     async def wait(self, timeout_s: float | None = None) -> model.QueryInfo:
         """Wait until the query is over, for queries whose rows go to a sink; raise ``query-failed``.
@@ -339,11 +341,21 @@ class AsyncQuery:
         if timeout_s is not None:
             check_positive(timeout_s, "timeout_s")
         until_s = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
-        while (info := await self.info()).state in LIVE:
+        while (info := await self._info_by(until_s)).state in LIVE:
             if (left_s := until_s - time.monotonic()) <= 0:
                 raise not_over(info, f"is {info.state} after {timeout_s:g} s", "wait again, or end it with its stop()")
             await self._node.sleep(min(left_s, PAUSE_S))
         return ended_well(info)
+
+    async def _info_by(self, until_s: float) -> model.QueryInfo:
+        """Return the query's present record, or the last known one if the node does not answer by then."""
+        within_s = min(ANSWER_S, max(PAUSE_S, until_s - time.monotonic()))
+        try:
+            return self._heard(await self._node.ask(endpoints.query(self.id)._replace(within_s=within_s)))
+        except SbonError as error:
+            if within_s == ANSWER_S or not is_late(error):
+                raise
+            return self._info
 
     async def stop(self) -> model.QueryInfo:
         return self._heard(await self._node.ask(endpoints.stop(self.id)))
@@ -410,18 +422,13 @@ def tables_of(info: model.QueryInfo) -> Tables:
     return Tables(info.plan.schema)
 
 
-def over(info: model.QueryInfo, end: model.Finished) -> model.QueryInfo:
-    """Return the record after the end of the query's rows; their number has to be requested again."""
-    return msgspec.structs.replace(info, state=end.state, reason=end.reason, rows=None)
-
-
 def endless_of(info: model.QueryInfo) -> str:
-    """Return the sources without an end of a query that runs."""
+    """Return the names of a query's sources without an end, as a message lists them; empty once it is over."""
     return ", ".join(info.progress.endless) if info.state in LIVE and info.progress is not None else ""
 
 
 def not_over(info: model.QueryInfo, why: str, hint: str) -> SbonError:
-    """Return the error of a query for whose end a program does not wait."""
+    """Return ``query-not-over``; ``why`` continues "the query", and the query's sources without an end follow."""
     sources = endless_of(info)
     return SbonError("query-not-over", f"the query {why}{sources and f'; no end: {sources}'}", where=info.id, hint=hint)
 

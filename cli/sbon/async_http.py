@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import httpx
 from httpx_sse import EventSource
 
-from .http import NOT_KEPT, IdleTimedStream, answered, decoded, errors, line, no_authorities, plain, streaming
-from .requests import SILENT_S, Answer, Ask, Work, base_url, closed, frozen, nothing, problem_of
-from .signs_of_life import SIGN_PATH, Limits
+from .http import NOT_KEPT, IdleTimedStream, answered, decoded, errors, no_authorities, plain, streaming
+from .requests import FROZEN_AFTER_S, Answer, Ask, Work, base_url, closed, frozen, nothing, problem_of
+from .signs_of_life import SIGN_PATH, SignLimits
 
 R = TypeVar("R")
 
@@ -23,8 +23,8 @@ LAST_S = 2.0
 class AsyncHttp:
     """A client of one node."""
 
-    def __init__(self, api: str, silent_s: float = SILENT_S) -> None:
-        self.api, self._limits = api, Limits.of(silent_s)
+    def __init__(self, api: str, silent_s: float = FROZEN_AFTER_S) -> None:
+        self.api, self._limits = api, SignLimits.of(silent_s)
         self._client = httpx.AsyncClient(base_url=base_url(api), limits=NOT_KEPT, trust_env=False, verify=no_authorities())
 
     async def ask(self, ask: Ask[R]) -> R:
@@ -32,12 +32,12 @@ class AsyncHttp:
 
     async def answer(self, ask: Ask[Any]) -> Answer:
         with errors(self.api):
-            response = await self._answered(ask, self._opened.request(*line(ask), **plain(ask)))
+            response = await self._answered(ask, self._opened.request(**plain(ask)))
         return answered(ask, response)
 
     async def events(self, ask: Ask[R], idle: Callable[[], None] = nothing) -> AsyncGenerator[R, None]:
         with errors(self.api):
-            request = self._opened.build_request(*line(ask), **streaming(ask))
+            request = self._opened.build_request(**streaming(ask, self._limits))
             response = await self._answered(ask, self._client.send(request, stream=True))
             try:
                 if response.is_error:
@@ -73,7 +73,7 @@ class AsyncHttp:
             while not (await asyncio.wait({request}, timeout=self._limits.slow_s))[0]:
                 missing = 0 if await self._gives_sign() else missing + 1
                 if missing >= ask.signs and not request.done():
-                    raise frozen(self.api, ask.signs * sum(self._limits))
+                    raise frozen(self.api, self._limits.frozen_after_s(ask))
             return request.result()
         finally:
             request.cancel()

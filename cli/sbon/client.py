@@ -26,28 +26,20 @@ UNREADY = frozenset({"starting", "stopping", "low-disk", "data-dir", "not-stored
 def asked(endpoint: Callable[P, Ask[R]]) -> Callable[Concatenate[Http, P], R]:
     """Return a method with the parameters of an endpoint that returns its answer."""
 
-    def call(self: Http, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.ask(endpoint(*args, **kwargs))
-
-    return _described(call, endpoint, "{}")
+    return _described(lambda self, /, *args, **kwargs: self.ask(endpoint(*args, **kwargs)), endpoint, "{}")
 
 
 def listed(endpoint: Callable[P, Ask[list[T]]]) -> Callable[Concatenate[Http, P], model.Listing[T]]:
     """:func:`asked`, for a list that is shown as a table."""
 
-    def call(self: Http, /, *args: P.args, **kwargs: P.kwargs) -> model.Listing[T]:
-        return model.Listing(self.ask(endpoint(*args, **kwargs)))
-
-    return _described(call, endpoint, "{}")
+    return _described(lambda self, /, *args, **kwargs: model.Listing(self.ask(endpoint(*args, **kwargs))), endpoint, "{}")
 
 
 def streamed(endpoint: Callable[P, Ask[R]]) -> Callable[Concatenate[Http, P], Generator[R, None, None]]:
     """:func:`asked`, for an answer in several events."""
 
-    def call(self: Http, /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
-        return self.events(endpoint(*args, **kwargs))
-
-    return _described(call, endpoint, "Generator[{}, None, None]")
+    events = "Generator[{}, None, None]"
+    return _described(lambda self, /, *args, **kwargs: self.events(endpoint(*args, **kwargs)), endpoint, events)
 
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -57,7 +49,8 @@ def _described(call: C, endpoint: Callable[..., Any], returns: str) -> C:
     """Give a method, for ``help``, the name, the docstring and the parameters of its endpoint."""
     call.__name__, call.__doc__ = endpoint.__name__, endpoint.__doc__
     signature = inspect.signature(endpoint)
-    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *signature.parameters.values()]
+    arguments = [one.replace(annotation=one.annotation.replace("model.", "")) for one in signature.parameters.values()]
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *arguments]
     answer = returns.format(signature.return_annotation.replace("model.", "").removeprefix("Ask[").removesuffix("]"))
     call.__signature__ = signature.replace(parameters=parameters, return_annotation=answer)  # type: ignore[attr-defined]
     return call

@@ -21,11 +21,11 @@ import pyarrow as pa
 from . import model
 from .async_connection import AsyncConnection, AsyncQuery, Row, connected
 from .http import Http
-from .requests import DEFAULT_API, SILENT_S
+from .requests import DEFAULT_API, FROZEN_AFTER_S
 from .synchronous import Synchronous, SynchronousTransport, each, run, synchronous
 
 
-def connect(api: str = DEFAULT_API, *, silent_s: float = SILENT_S) -> Connection:
+def connect(api: str = DEFAULT_API, *, silent_s: float = FROZEN_AFTER_S) -> Connection:
     """Connect to the node whose HTTP API is at ``api``; raise ``node-unreachable``, also if it gives no sign for ``silent_s``."""
     return Connection(run(connected(SynchronousTransport(Http(api, silent_s)))))
 
@@ -97,10 +97,9 @@ class Query(Synchronous[AsyncQuery]):
             for table in tables:
                 yield from table.to_pylist()
 
-    def tables(self) -> Generator[pa.Table, None, model.Finished]:
+    def tables(self) -> Generator[pa.Table, None, None]:
         """Yield a table for each frame as it arrives, until the query is over; raise ``query-failed`` if it fails.
 
         Close the generator to stop reading: the query continues, and waits for its next follower.
         """
         yield from each(self._inner.tables())
-        return model.Finished(state=self._inner._info.state, reason=self._inner._info.reason)

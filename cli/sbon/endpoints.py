@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from sbon_protocol.api.columns import DECIMAL, named_fields, plain_type
 from sbon_protocol.errors import SbonError
 
 from . import model
-from .columns import columns_of
 from .pushed_rows import json_of, ndjson
 from .requests import PLANNING_S, Ask, checked_text
 
@@ -64,7 +63,7 @@ def streams() -> Ask[list[model.StreamInfo]]:
 
 
 def stream(name: str) -> Ask[model.StreamInfo]:
-    return Ask("GET", _path("streams", name), model.StreamInfo)
+    return Ask("GET", _path("streams/{name}", name=name), model.StreamInfo)
 
 
 def create_stream(declaration: model.StreamDeclaration) -> Ask[model.StreamInfo]:
@@ -77,16 +76,28 @@ def declared(name: str, schema: str, event_time: str, delay_ms: int, comment: st
     return model.StreamDeclaration(name=name, schema=columns, event_time=event_time, delay_ms=delay_ms, comment=comment)
 
 
+def columns_of(text: str) -> list[model.Column]:
+    """Return the columns of ``ts timestamp, delay double``; the node checks types. Raise :class:`SbonError` ``bad-schema``."""
+    return [model.Column(name.strip("`"), _named(type_)) for _, name, type_ in named_fields(text)]
+
+
+def _named(text: str) -> str:
+    """Return the type as the node writes it: ``integer`` is ``int``, ``decimal(5)`` is ``decimal(5,0)``."""
+    type_ = plain_type(text)
+    decimal = DECIMAL.match(type_)
+    return f"decimal({decimal[1] or 10},{decimal[2] or 0})" if decimal else type_
+
+
 def create_view(view: model.ViewDeclaration) -> Ask[model.StreamInfo]:
     return Ask("POST", "/v1/views", model.StreamInfo, json_of(view))
 
 
 def drop_stream(name: str) -> Ask[None]:
-    return Ask("DELETE", _path("streams", name), type(None))
+    return Ask("DELETE", _path("streams/{name}", name=name), type(None))
 
 
 def attach(source: model.SourceDeclaration) -> Ask[model.StreamInfo]:
-    return Ask("POST", _path("streams", source.stream, "sources"), model.StreamInfo, json_of(source))
+    return Ask("POST", _path("streams/{stream}/sources", stream=source.stream), model.StreamInfo, json_of(source))
 
 
 def source_at(
@@ -112,21 +123,21 @@ def source_at(
 
 
 def detach(stream: str, source: str) -> Ask[model.StreamInfo]:
-    return Ask("DELETE", _path("streams", stream, "sources", source), model.StreamInfo)
+    return Ask("DELETE", _path("streams/{stream}/sources/{source}", stream=stream, source=source), model.StreamInfo)
 
 
-def push(name: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Ask[model.Pushed]:
+def push(stream: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Ask[model.Pushed]:
     """Post rows to the stream's source at this node; they are durable when it answers.
 
     Only one of several posts with the same ``key`` counts.
     """
     query = "?" + urlencode({"source": source}) if source else ""
-    return Ask("POST", _path("streams", name, "rows") + query, model.Pushed, body, media_type, key)
+    return Ask("POST", _path("streams/{stream}/rows", stream=stream) + query, model.Pushed, body, media_type, key)
 
 
-def push_rows(name: str, rows: Any, source: str, key: str) -> Ask[model.Pushed]:
+def push_rows(stream: str, rows: Any, source: str, key: str) -> Ask[model.Pushed]:
     """Post mappings, or a table (:mod:`.pushed_rows`)."""
-    return push(name, ndjson(rows), "application/x-ndjson", source=source, key=key)
+    return push(stream, ndjson(rows), "application/x-ndjson", source=source, key=key)
 
 
 ACKNOWLEDGE_S = 10.0
@@ -182,26 +193,27 @@ def query_list(body: bytes, headers: Mapping[str, str]) -> model.QueryList:
 
 
 def query(query_id: str) -> Ask[model.QueryInfo]:
-    return Ask("GET", _path("queries", query_id), model.QueryInfo)
+    return Ask("GET", _path("queries/{query_id}", query_id=query_id), model.QueryInfo)
 
 
 def stop(query_id: str) -> Ask[model.QueryInfo]:
-    return Ask("DELETE", _path("queries", query_id), model.QueryInfo)
+    return Ask("DELETE", _path("queries/{query_id}", query_id=query_id), model.QueryInfo)
 
 
 def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[model.Moving | model.Moved]:
     """Yield the steps of a move of an operator to the node ``to``; the last is :class:`Moved`."""
     body = json_of({"operator": operator, "to": to, "how": how})
-    return Ask("POST", _path("queries", query_id, "move"), model.Moving | model.Moved, body)  # type: ignore[arg-type]
+    return Ask("POST", _path("queries/{query_id}/move", query_id=query_id), model.Moving | model.Moved, body)  # type: ignore[arg-type]
 
 
 def cancel_move(query_id: str, operator: str) -> Ask[model.MoveCancelled]:
     """Give up the move of an operator, which goes on where it is."""
-    return Ask("DELETE", f"{_path('queries', query_id, 'move')}?{urlencode({'operator': operator})}", model.MoveCancelled)
+    path = _path("queries/{query_id}/move", query_id=query_id)
+    return Ask("DELETE", f"{path}?{urlencode({'operator': operator})}", model.MoveCancelled)
 
 
 def query_usage(query_id: str) -> Ask[model.QueryUsage]:
-    return Ask("GET", _path("queries", query_id, "usage"), model.QueryUsage)
+    return Ask("GET", _path("queries/{query_id}/usage", query_id=query_id), model.QueryUsage)
 
 
 def explain(question: model.QuerySpec | Mapping[str, Any]) -> Ask[model.Explanation]:
@@ -210,7 +222,7 @@ def explain(question: model.QuerySpec | Mapping[str, Any]) -> Ask[model.Explanat
 
 
 def explain_query(query_id: str) -> Ask[model.Explanation]:
-    return Ask("GET", _path("queries", query_id, "explain"), model.Explanation)
+    return Ask("GET", _path("queries/{query_id}/explain", query_id=query_id), model.Explanation)
 
 
 def explain_placement(question: model.QuerySpec | Mapping[str, Any]) -> Ask[model.PlacementExplanation]:
@@ -219,38 +231,38 @@ def explain_placement(question: model.QuerySpec | Mapping[str, Any]) -> Ask[mode
 
 
 def explain_query_placement(query_id: str) -> Ask[model.PlacementExplanation]:
-    return Ask("GET", _path("queries", query_id, "explain", "placement"), model.PlacementExplanation, within_s=PLANNING_S)
+    path = _path("queries/{query_id}/explain/placement", query_id=query_id)
+    return Ask("GET", path, model.PlacementExplanation, within_s=PLANNING_S)
 
 
 def add_sink(query_id: str, request: model.SinkRequest) -> Ask[model.SinkInfo]:
     """Add a sink to a query that runs; it is open when the node answers."""
-    return Ask("POST", _path("queries", query_id, "sinks"), model.SinkInfo, json_of(request))
+    return Ask("POST", _path("queries/{query_id}/sinks", query_id=query_id), model.SinkInfo, json_of(request))
 
 
 def remove_sink(query_id: str, sink: str) -> Ask[model.SinkInfo]:
     """Remove a further sink of a query; what it has delivered stays."""
-    return Ask("DELETE", _path("queries", query_id, "sinks", sink), model.SinkInfo)
+    return Ask("DELETE", _path("queries/{query_id}/sinks/{sink}", query_id=query_id, sink=sink), model.SinkInfo)
 
 
 def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[model.Reader | model.Rows | model.Finished]:
     """Yield rows of the first sink, or of a further ``sink``; ``any``: of one of its own, if need be."""
     position = {"after": json_of(after).decode()} if after else {}
     parameters = urlencode(position | ({"sink": sink} if sink else {}))
-    path = _path("queries", query_id, "rows") + ("?" + parameters if parameters else "")
+    path = _path("queries/{query_id}/rows", query_id=query_id) + ("?" + parameters if parameters else "")
     return Ask("GET", path, model.Reader | model.Rows | model.Finished)  # type: ignore[arg-type]
 
 
 def acknowledge(query_id: str, numbers: Mapping[str, int], reader: str, sink: str = "") -> Ask[None]:
     """Acknowledge frames, with the word of the ``reader`` event with which their rows began."""
     body = json_of({"numbers": numbers, "reader": reader, **({"sink": sink} if sink else {})})
-    return Ask("POST", _path("queries", query_id, "acknowledge"), type(None), body, within_s=ACKNOWLEDGE_S)
+    return Ask("POST", _path("queries/{query_id}/acknowledge", query_id=query_id), type(None), body, within_s=ACKNOWLEDGE_S)
 
 
 def anything(method: str, path: str, body: Any) -> Ask[Any]:
     return Ask(checked_text(method, "method"), checked_text(path, "path"), Any, None if body is None else json_of(body))
 
 
-def _path(*parts: str) -> str:
-    """Return a path in which a name follows its kind: ``_path("streams", "clicks", "rows")``."""
-    names = [quote(checked_text(part, kind), safe="") for kind, part in pairwise(("path", *parts))]
-    return "/".join(["/v1", *names])
+def _path(template: str, **arguments: str) -> str:
+    """Return a path with these arguments: ``_path("streams/{name}", name="clicks")``; raise ``bad-request`` for no text."""
+    return "/v1/" + template.format(**{name: quote(checked_text(value, name), safe="") for name, value in arguments.items()})

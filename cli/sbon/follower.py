@@ -44,20 +44,22 @@ _PERHAPS_TERMINAL = frozenset({"consumer-unreachable", "not-followable", "query-
 class Reconnection:
     """Reaction of a reader of events to lost connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, followed: bool = False) -> None:
         self.tries = 0
         self._lost_since: float | None = None
-        self._followed = False
+        self._followed, self._has_heard = followed, False
+        """Whether events have ever come, and since this began."""
 
     def heard(self) -> None:
         """An event has come."""
-        self._lost_since, self.tries, self._followed = None, 0, True
+        self._lost_since, self.tries, self._followed, self._has_heard = None, 0, True, True
 
     def pause_s(self, error: SbonError, now: float) -> float:
         """Return the seconds to wait before the next try; raise the error if there is none."""
         passing = _PASSING | _PASSING_ONCE_FOLLOWED if self._followed else _PASSING
         self._lost_since = self._lost_since if self._lost_since is not None else now
-        patience_s = PATIENCE_S if self._followed else FIRST_PATIENCE_S
+        is_taken = error.code == "already-followed" and not self._has_heard  # by another, or still by this one's last connection
+        patience_s = PATIENCE_S if self._followed and not is_taken else FIRST_PATIENCE_S
         # A query that existed may be at the nodes that did not answer; the details name them.
         is_unanswered = self._followed and error.code == "unknown-query" and bool(error.details)
         if not (error.code in passing or is_unanswered) or now - self._lost_since > patience_s:
@@ -97,13 +99,16 @@ class Follower:
     end: Finished | None = field(default=None, init=False)
     """The query's end, once :meth:`frames` is done."""
     _seen: dict[str, int] = field(default_factory=dict, init=False)
+    _due: Unacknowledged = field(default_factory=lambda: Unacknowledged(), init=False)
 
     async def frames(self) -> Frames:
         """Yield each frame once, with a callback for when its rows are stored, until the query's end.
 
+        Once closed, it may be called again: it yields the frames after those whose rows are stored, and acknowledges these.
+
         Raises :class:`SbonError` if the query cannot be followed, or no longer.
         """
-        acknowledger = _Acknowledger(self.node, self.query, self.notice)
+        acknowledger = _Acknowledger(self.node, self.query, self.notice, self._due, self.sink)
         try:
             async with aclosing(self._frames(acknowledger)) as frames:
                 async for frame in frames:
@@ -112,14 +117,14 @@ class Follower:
             await acknowledger.close()
 
     async def _frames(self, acknowledger: _Acknowledger) -> AsyncGenerator[Rows, None]:
-        reconnection = Reconnection()
+        reconnection = Reconnection(followed=bool(self._seen))
         while self.end is None:
             try:
                 events = self.node.events(endpoints.rows(self.query, self._seen, self.sink), self.listening.lasts)
                 async with aclosing(events):
                     async for event in events:
                         if isinstance(event, Reader):
-                            acknowledger.reader = event.word
+                            acknowledger.begin(event.word)
                             continue
                         reconnection.heard()
                         if isinstance(event, Finished):
@@ -164,15 +169,19 @@ class _Acknowledger:
     more, so that the next follower begins where this follower ended.
     """
 
-    def __init__(self, node: Transport, query: str, notice: Callable[[str], None]) -> None:
-        self._node, self._query, self._notice = node, query, notice
-        self.reader = ""
+    def __init__(self, node: Transport, query: str, notice: Callable[[str], None], due: Unacknowledged, sink: str) -> None:
+        self._node, self._query, self._notice, self._due = node, query, notice, due
+        self._reader = ""
         """The word with which the rows began."""
-        self.sink = ""
+        self.sink = sink
         """The further sink whose rows these are; empty for the query's first one."""
-        self._due = Unacknowledged()
         self._failing = self._over = False
         self._worker = node.worker(f"acknowledge {query}", self._send)
+
+    def begin(self, reader: str) -> None:
+        """Rows begin with this word; those that were written out before are acknowledged with it too."""
+        self._reader = reader
+        self._worker.wake()
 
     def written(self, frame: Rows) -> None:
         self._due.written(frame.stream, frame.number)
@@ -187,7 +196,7 @@ class _Acknowledger:
         if not numbers:
             return 0.0
         try:
-            await self._node.ask(endpoints.acknowledge(self._query, numbers, self.reader, self.sink))
+            await self._node.ask(endpoints.acknowledge(self._query, numbers, self._reader, self.sink))
         except SbonError as error:
             if not self._failing and not self._over:
                 self._notice(f"cannot acknowledge rows yet: {error.message}")

@@ -16,8 +16,8 @@ from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from sbon_protocol.errors import SbonError
 
-from .requests import SILENCE_S, SILENT_S, Answer, Ask, bad_answer, base_url, closed, nothing, problem_of, unreachable
-from .signs_of_life import CONNECT_S, Limits, Watch
+from .requests import FROZEN_AFTER_S, LOST_AFTER_S, Answer, Ask, bad_answer, base_url, closed, nothing, problem_of, unreachable
+from .signs_of_life import CONNECT_S, SignLimits, Watch
 
 R = TypeVar("R")
 
@@ -28,8 +28,8 @@ NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 class Http:
     """A blocking client of one node, safe for threads; its calls are those of :class:`.requests.Transport`."""
 
-    def __init__(self, api: str, silent_s: float = SILENT_S) -> None:
-        self.api, self._limits = api, Limits.of(silent_s)
+    def __init__(self, api: str, silent_s: float = FROZEN_AFTER_S) -> None:
+        self.api, self._limits = api, SignLimits.of(silent_s)
         self._client = httpx.Client(base_url=base_url(api), limits=NOT_KEPT, trust_env=False, verify=no_authorities())
 
     def ask(self, ask: Ask[R]) -> R:
@@ -38,7 +38,7 @@ class Http:
     def answer(self, ask: Ask[Any]) -> Answer:
         """Return the body, undecoded."""
         with self.awaiting(ask) as watch, errors(self.api, watch):
-            response = self._opened.request(*line(ask), **plain(ask), extensions={"trace": watch.trace})
+            response = self._opened.request(**plain(ask), extensions={"trace": watch.trace})
         return answered(ask, response)
 
     def events(self, ask: Ask[R], idle: Callable[[], None] = nothing) -> Generator[R, None, None]:
@@ -53,7 +53,7 @@ class Http:
 
     def _begun(self, ask: Ask[Any]) -> httpx.Response:
         """Return a response whose events have yet to come."""
-        request = self._opened.build_request(*line(ask), **streaming(ask))
+        request = self._opened.build_request(**streaming(ask, self._limits))
         with self.awaiting(ask) as watch, errors(self.api, watch):
             request.extensions["trace"] = watch.trace
             return self._client.send(request, stream=True)
@@ -99,20 +99,18 @@ class IdleTimedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
         return piece
 
 
-def line(ask: Ask[Any]) -> tuple[str, str]:
-    return ask.method, ask.path
-
-
 def plain(ask: Ask[Any]) -> dict[str, Any]:
     timeout = httpx.Timeout(ask.within_s, connect=min(CONNECT_S, ask.within_s))
-    return {"content": ask.body, "headers": ask.headers, "timeout": timeout}
+    return {"method": ask.method, "url": ask.path, "content": ask.body, "headers": ask.headers, "timeout": timeout}
 
 
-def streaming(ask: Ask[Any]) -> dict[str, Any]:
+def streaming(ask: Ask[Any], limits: SignLimits) -> dict[str, Any]:
+    """Return the arguments of a request for events. A node that owes their beginning is given up for missing signs before."""
+    lost_after_s = max(LOST_AFTER_S, limits.frozen_after_s(ask) + CONNECT_S)
     return {
-        "content": ask.body,
+        **plain(ask),
         "headers": {**ask.headers, "Accept": "text/event-stream", "Cache-Control": "no-store"},
-        "timeout": httpx.Timeout(SILENCE_S, connect=CONNECT_S),
+        "timeout": httpx.Timeout(lost_after_s, connect=CONNECT_S),
     }
 
 
@@ -132,6 +130,11 @@ def decoded(ask: Ask[R], event: ServerSentEvent) -> R:
 def is_unsent(error: SbonError) -> bool:
     """Whether no connection was made: nothing listens there, so that the request has not reached a node."""
     return isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+
+
+def is_late(error: SbonError) -> bool:
+    """Whether a node took the request, and has not answered within its time."""
+    return isinstance(error.__cause__, httpx.ReadTimeout)
 
 
 @contextmanager

@@ -89,13 +89,25 @@ def _lines(rows: Iterable[object]) -> Iterator[bytes]:
         yield json_of(plain, f"row {number}") + b"\n"
 
 
-def json_of(value: object, where: str = "request") -> bytes:
-    """Return a value as JSON, scalars of NumPy and paths included; raise ``bad-request``."""
+def json_of(value: object, where: str = "") -> bytes:
+    """Return a value as JSON, scalars of NumPy and paths included; raise ``bad-request`` with the key of a wrong value."""
     try:
         return msgspec.json.encode(value, enc_hook=_scalar)
     except (TypeError, ValueError) as error:
         hint = "give numbers, texts, booleans, dates, times, decimals and paths"
-        raise SbonError("bad-request", f"no JSON: {error}", where=where, hint=hint) from error
+        place = ", ".join(filter(None, (where, _wrong_key(value)))) or "request"
+        raise SbonError("bad-request", f"no JSON: {error}", where=place, hint=hint) from error
+
+
+def _wrong_key(value: object) -> str:
+    """Return the innermost key of a mapping or structure whose value is no JSON; empty if there is none."""
+    items = msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
+    for key, item in items.items() if isinstance(items, Mapping) else ():
+        try:
+            msgspec.json.encode(item, enc_hook=_scalar)
+        except (TypeError, ValueError):
+            return _wrong_key(item) or str(key)
+    return ""
 
 
 def _said(value: float) -> float | str:
@@ -104,12 +116,12 @@ def _said(value: float) -> float | str:
 
 
 def _scalar(value: Any) -> object:
-    """Return the value of a scalar of NumPy, of pandas' times, in microseconds: Python has no finer ones, or of a path."""
+    """Return what JSON has for a path, a scalar of NumPy or a time of pandas, cut to microseconds; raise :class:`TypeError`."""
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, datetime):
         is_missing = value != value  # pandas' NaT
         return None if is_missing else datetime(*value.timetuple()[:6], value.microsecond, value.tzinfo)
     if not hasattr(value, "item"):
-        raise TypeError(f"a value is no {type(value).__name__}")
+        raise TypeError(f"{type(value).__name__} is no type of it")
     return value.astype("datetime64[us]").item() if value.dtype.kind == "M" else value.item()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,9 +20,9 @@ R_co = TypeVar("R_co", covariant=True)
 DEFAULT_API = "http://127.0.0.1:7480"
 NAMED = "sbon --node URL COMMAND, SBON_API=URL, or in Python connect(URL)"
 """How commands and programs name the API of a node."""
-SILENT_S = 12.0
+FROZEN_AFTER_S = 12.0
 """Seconds without an answer or sign of life after which a node counts as frozen, by default (:mod:`.signs_of_life`)."""
-SILENCE_S = 60.0
+LOST_AFTER_S = 60.0
 """Seconds without any byte, even a comment, after which an event stream counts as lost."""
 ANSWER_S = 120.0
 """Longest wait for a plain answer of a node that lives, in seconds."""
@@ -152,10 +152,11 @@ def checked_text(value: str, where: str) -> str:
     return value
 
 
-def check_positive(value: float, where: str) -> None:
-    """Raise ``bad-request`` for an argument that is no finite number above 0."""
-    if not isinstance(value, Real) or not 0 < value < math.inf:
-        raise SbonError("bad-request", f"{value!r} is no finite number above 0", where=where, hint="give one, or leave it out")
+def check_positive(value: float, where: str, *, whole: bool = False, below: float = math.inf) -> None:
+    """Raise ``bad-request`` for an argument that is no number above 0 and ``below`` this, or not a ``whole`` one."""
+    if not isinstance(value, Integral if whole else Real) or not 0 < value < below:
+        kind, limit = "a whole number" if whole else "a finite int or float", "" if below == math.inf else f" and below {below:g}"
+        raise SbonError("bad-request", f"{kind} above 0{limit} is needed, not {value!r}", where=where, hint="or leave it out")
 
 
 def base_url(api: str) -> str:
@@ -169,4 +170,4 @@ def base_url(api: str) -> str:
     except ValueError as error:
         why = f": {error}"
     hint = f"for example {DEFAULT_API}: {NAMED}"
-    raise SbonError("bad-address", f"{api!r} is not the URL of a node's API{why}", hint=hint)
+    raise SbonError("bad-address", f"{api!r} is not the URL of a node's API{why}", where="api", hint=hint)

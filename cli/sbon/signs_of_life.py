@@ -17,29 +17,33 @@ from urllib.parse import urlsplit
 
 from sbon_protocol.errors import SbonError
 
-from .requests import SILENT_S, Ask, base_url, check_positive, frozen
+from .requests import ANSWER_S, Ask, base_url, check_positive, frozen
 
 CONNECT_S = 5.0
 """Longest wait for a connection, in seconds."""
-SLOW_S = SILENT_S / 6
-"""Seconds without an answer after which the node is asked for a sign of life, again and again."""
-SIGN_S = SILENT_S - SLOW_S
-"""Longest wait for a sign of life, in seconds; a node on an overloaded machine takes seconds for it."""
+SLOW_SHARE = 1 / 6
+"""Share of the silence of a frozen node that passes before it is asked for a sign; a busy machine takes seconds for one."""
 SIGN_PATH = "/readyz"
 """A node answers it in every state, if only with an error."""
 
 
-class Limits(NamedTuple):
-    """Seconds after which a client asks a silent node for a sign of life, and those that it waits for one."""
+class SignLimits(NamedTuple):
+    """How long a client waits for a node that owes an answer."""
 
     slow_s: float
+    """Seconds without an answer after which the node is asked for a sign of life, again and again."""
     sign_s: float
+    """Longest wait for a sign of life, in seconds."""
 
     @classmethod
     def of(cls, silent_s: float) -> Self:
-        """Return the limits of a client for which a node counts as frozen after ``silent_s``; raise ``bad-request``."""
-        check_positive(silent_s, "silent_s")
-        return cls(SLOW_S * silent_s / SILENT_S, SIGN_S * silent_s / SILENT_S)
+        """Return the limits for a node that counts as frozen after ``silent_s``; raise ``bad-request``, also from ANSWER_S on."""
+        check_positive(silent_s, "silent_s", below=ANSWER_S)
+        return cls(SLOW_SHARE * silent_s, silent_s - SLOW_SHARE * silent_s)
+
+    def frozen_after_s(self, ask: Ask[Any]) -> float:
+        """Return the seconds after which the node counts as frozen if it owes the answer to ``ask``."""
+        return ask.signs * sum(self)
 
 
 class Watch:
@@ -48,7 +52,7 @@ class Watch:
     ``trace`` is the extension of that name for the request, from which the watch learns the request's socket.
     """
 
-    def __init__(self, api: str, ask: Ask[Any], limits: Limits) -> None:
+    def __init__(self, api: str, ask: Ask[Any], limits: SignLimits) -> None:
         self._api, self._ask, self._limits = api, ask, limits
         self._over = threading.Event()
         self._socket: socket.socket | None = None
@@ -57,7 +61,7 @@ class Watch:
     @property
     def error(self) -> SbonError | None:
         """The error of a frozen node."""
-        return frozen(self._api, self._ask.signs * sum(self._limits)) if self._frozen else None
+        return frozen(self._api, self._limits.frozen_after_s(self._ask)) if self._frozen else None
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         if event == "connection.connect_tcp.complete":

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 import aiohttp
 
-from sbon.requests import ANSWER_S, SILENCE_S, Ask, bad_answer, problem_of, unreachable
+from sbon.requests import ANSWER_S, LOST_AFTER_S, Ask, bad_answer, problem_of, unreachable
 
 R = TypeVar("R")
 
@@ -40,7 +40,7 @@ class AsyncClient:
 
     async def events(self, ask: Ask[R]) -> AsyncIterator[R]:
         """As :meth:`Client.events`."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=LOST_AFTER_S)
         try:
             async with self._request(ask, timeout) as response:
                 if response.status >= 400:

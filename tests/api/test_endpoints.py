@@ -15,7 +15,7 @@ import pytest
 
 import sbon.local.node
 from sbon import endpoints
-from sbon.columns import columns_of
+from sbon.endpoints import columns_of
 from sbon.model import (
     QuerySpec,
     RttRequest,

@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nodes", ["london", 2.5, None])
 def test_nodes_are_a_number_or_a_list_of_names(nodes: Any) -> None:
-    with pytest.raises(SbonError, match=f"nodes: not {type(nodes).__name__} .give a number") as refused:
+    with pytest.raises(SbonError, match=f"nodes: a number or a list of names is needed, not {type(nodes).__name__}") as refused:
         LocalCluster(nodes)
     assert (refused.value.code, refused.value.where) == ("bad-cluster", "nodes")
 

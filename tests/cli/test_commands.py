@@ -162,7 +162,7 @@ def test_a_node_out_of_reach_is_code_3() -> None:
 def test_an_invalid_url_exits_with_code_2(api: str) -> None:
     result = run(api, "members")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"error: {api!r} is not the URL of a node's API")
+    assert result.stderr.startswith(f"error: api: {api!r} is not the URL of a node's API")
 
 
 def test_a_cluster_s_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> None:

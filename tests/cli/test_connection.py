@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import aclosing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +23,7 @@ import pyarrow as pa
 import pytest
 
 import sbon
-from sbon import connect, connect_async, model
+from sbon import connect, connect_async, follower, model
 from sbon.schema import Tables
 from sbon.synchronous import run
 from sbon_node.api.encoding import encode
@@ -146,19 +148,18 @@ def test_wrong_arguments_are_named(api: str, node: Any, goal_options: dict[str, 
 
 
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a stream": (lambda overlay: overlay.stream(5), "streams: a text is needed, not int"),
-    "a dropped stream": (lambda overlay: overlay.drop_stream(None), "streams: a text is needed, not NoneType"),
-    "a pushed stream": (lambda overlay: overlay.push(5, [{"n": 1}]), "streams: a text is needed, not int"),
-    "a source": (lambda overlay: overlay.detach("flights", 5), "sources: a text is needed, not int"),
-    "a query": (lambda overlay: overlay.query(b"q1"), "queries: a text is needed, not bytes"),
+    "a stream": (lambda overlay: overlay.stream(5), "^name: a text is needed, not int"),
+    "a dropped stream": (lambda overlay: overlay.drop_stream(None), "^name: a text is needed, not NoneType"),
+    "a pushed stream": (lambda overlay: overlay.push(5, [{"n": 1}]), "^stream: a text is needed, not int"),
+    "a stream of a source": (lambda overlay: overlay.attach(5, "http"), "^stream: a text is needed, not int"),
+    "a source": (lambda overlay: overlay.detach("flights", 5), "^source: a text is needed, not int"),
+    "a query": (lambda overlay: overlay.query(b"q1"), "^query_id: a text is needed, not bytes"),
     "a schema": (lambda overlay: overlay.create_stream("s", {"ts": "timestamp"}), "schema: a text is needed, not dict"),
     "a result": (lambda overlay: overlay.create_stream(5, as_="SELECT 1"), "name: a text is needed, not int"),
     "a path": (lambda overlay: overlay.request("GET", 5), "path: a text is needed, not int"),
-    "an option": (lambda overlay: overlay.sql("SELECT 1", name=object()), "request: no JSON: a value is no object"),
-    "an option of a source": (
-        lambda overlay: overlay.attach("flights", "http", keys={1j}),
-        "request: no JSON: a value is no complex",
-    ),
+    "an option": (lambda overlay: overlay.sql("SELECT 1", name=object()), "^name: no JSON: object is no type of it"),
+    "an option of a source": (lambda overlay: overlay.attach("f", "http", keys={1j}), "^keys: no JSON: complex is no type of it"),
+    "a body": (lambda overlay: overlay.request("POST", "/v1/doctor", 1j), "^request: no JSON: complex is no type of it"),
 }
 
 
@@ -181,6 +182,23 @@ async def test_an_address_that_is_no_text_is_named(address: Any) -> None:
             kind(address)
     with pytest.raises(SbonError, match=said):
         await connect_async(address)
+    with pytest.raises(SbonError, match="is not the URL of a node's API") as refused:
+        connect("ftp://paris")
+    assert (refused.value.code, refused.value.where) == ("bad-address", "api")
+
+
+NO_COUNTS: list[Any] = [2.5, Decimal("5"), "3", 0, -1, math.nan]
+
+
+@pytest.mark.parametrize("rows", NO_COUNTS, ids=repr)
+async def test_rows_are_counted_in_whole_numbers(api: str, planned: Any, rows: Any) -> None:
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    said = re.escape(f"rows: a whole number above 0 is needed, not {rows!r}")
+    with pytest.raises(SbonError, match=said) as refused:
+        query.to_arrow(rows=rows)
+    with pytest.raises(SbonError, match=said):
+        await again.to_pandas(rows=rows)
+    assert (refused.value.code, planned.followed) == ("bad-request", [])
 
 
 def test_paths_and_numbers_of_numpy_are_values_of_requests(api: str, node: Any) -> None:
@@ -286,8 +304,56 @@ def test_rows_beyond_those_asked_for_are_not_lost_at_the_end(api: str, planned: 
     assert rest(query) == [3]
     with pytest.raises(SbonError, match="the rows of this query have been taken"):
         query.to_arrow(rows=1)
-    with pytest.raises(SbonError, match="rows: -1 is no finite number above 0"):
-        query.to_arrow(rows=-1)
+
+
+async def test_rows_beyond_those_asked_for_come_again_where_a_reader_left_off(api: str, planned: Any) -> None:
+    """They are acknowledged: the node does not send them again."""
+    planned.script = [[frame(1, 1, 2, 3), WAIT], [frame(1, 1, 2, 3), WAIT]]
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    assert [row["x"] for row in query.to_arrow(rows=np.int64(1)).to_pylist()] == [1]
+    for row in query:
+        assert row["x"] == 2
+        break
+    assert query.to_arrow(rows=2).column("x").to_pylist() == [2, 3]
+    assert (await again.to_arrow(rows=1)).column("x").to_pylist() == [1]
+    async with aclosing(again.tables()) as tables:
+        assert (await anext(tables)).column("x").to_pylist() == [2, 3]
+    assert (await again.to_arrow(rows=2)).column("x").to_pylist() == [2, 3]
+
+
+@pytest.mark.parametrize("then, values", [([frame(1, 1), frame(2, 2), FINISHED], [2]), ([FINISHED], [])], ids=["more", "none"])
+def test_rows_whose_acknowledgement_failed_do_not_come_twice(api: str, planned: Any, then: list[Any], values: list[int]) -> None:
+    """The next call acknowledges them, also where it has no rows: without that the query would not end."""
+    planned.script = [[frame(1, 1), WAIT], then]
+    planned.refuse_acknowledgements = [SbonError("disk-full", "no space for more")] * 99
+    query = connect(api).query("q1")
+    assert query.to_arrow(rows=1).column("x").to_pylist() == [1]
+    assert planned.acknowledged == []
+    planned.refuse_acknowledgements = []
+    assert query.to_arrow(rows=9).column("x").to_pylist() == values
+    assert (planned.after, planned.acknowledged[0].keys()) == ([{}, {"o1": 1}], {"o1"})
+
+
+async def test_a_restart_between_two_calls_is_survived_for_as_long_as_within_one(
+    api: str, planned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "FIRST_PATIENCE_S", 0.0)
+    starting = [SbonError("starting", "the node starts")]
+    planned.script = [[frame(1, 1), WAIT], starting, starting, [frame(2, 2), WAIT]] * 2
+    for query in (connect(api).query("q1"), await (await connect_async(api)).query("q1")):
+        for value in (1, 2):
+            table = query.to_arrow(rows=1)
+            assert (table if isinstance(table, pa.Table) else await table).column("x").to_pylist() == [value]
+
+
+def test_another_follower_is_not_waited_for_as_a_restart_is(api: str, planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "FIRST_PATIENCE_S", 0.0)
+    taken = [SbonError("already-followed", "another follower reads the query")]
+    planned.script = [[frame(1, 1), WAIT], taken, taken, [frame(2, 2), WAIT]]
+    query = connect(api).query("q1")
+    assert query.to_arrow(rows=1).num_rows == 1
+    with pytest.raises(SbonError, match="another follower reads the query"):
+        query.to_arrow(rows=1)
 
 
 def test_a_query_without_rows_has_none_each_time(api: str, planned: Any) -> None:
@@ -402,12 +468,44 @@ async def test_a_query_is_not_waited_for_longer_than_asked(api: str, planned: An
     assert (refused.value.code, planned.stopped) == ("query-not-over", [])
     with pytest.raises(SbonError, match=said):
         await again.wait(0.1)
-    for wrong in (0, -1.0, "1", math.nan):
-        with pytest.raises(SbonError, match="is no finite number above 0") as named:
+    for wrong in (0, -1.0, "1", math.nan, Decimal("1")):
+        with pytest.raises(SbonError, match="a finite int or float above 0 is needed, not ") as named:
             query.wait(wrong)
         assert named.value.where == "timeout_s"
     planned.state = "finished"
     assert (query.wait().state, (await again.wait(timeout_s=5)).state) == ("finished", "finished")
+
+
+async def test_a_node_that_is_slow_to_tell_a_querys_state_is_not_waited_for_longer_either(
+    api: str, planned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    quick, planned.state = planned.query, "finished"
+
+    async def slow(query_id: str) -> Any:
+        await asyncio.sleep(2.0)
+        return await quick(query_id)
+
+    monkeypatch.setattr(planned, "query", slow)
+    said = r"q1: the query is running after 0\.3 s \(wait again"
+    with pytest.raises(SbonError, match=said) as refused:
+        query.wait(timeout_s=0.3)
+    assert refused.value.code == "query-not-over"
+    with pytest.raises(SbonError, match=said):
+        await again.wait(0.3)
+    assert (query.wait(60).state, (await again.wait()).state) == ("finished", "finished")
+
+
+async def test_a_refusal_ends_the_wait_for_a_query(api: str, planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(query_id: str) -> Any:
+        raise SbonError("unknown-query", f"there is no query {query_id}")
+
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    monkeypatch.setattr(planned, "query", unknown)
+    with pytest.raises(SbonError, match="there is no query q1"):
+        query.wait(timeout_s=0.3)
+    with pytest.raises(SbonError, match="there is no query q1"):
+        await again.wait(0.3)
 
 
 async def test_a_query_tells_its_state_and_how_old_that_is(api: str, planned: Any) -> None:
@@ -491,6 +589,12 @@ async def test_leaving_off_in_the_middle_lets_the_next_one_follow(api: str, plan
     while asyncio.all_tasks() - before:  # noqa: ASYNC110  that the first one ends
         await asyncio.sleep(0.01)
     assert (await query.to_arrow()).num_rows == 1
+
+
+def test_help_names_types_as_the_package_exports_them() -> None:
+    assert str(inspect.signature(sbon.Client.create_stream)) == "(self, declaration: 'StreamDeclaration') -> 'StreamInfo'"
+    signatures = [inspect.signature(method) for method in vars(sbon.Client).values() if hasattr(method, "__signature__")]
+    assert (len(signatures) > 20, [one for one in signatures if "model." in str(one)]) == (True, [])
 
 
 @pytest.mark.parametrize("blocking, asynchronous", [(sbon.Connection, sbon.AsyncConnection), (sbon.Query, sbon.AsyncQuery)])

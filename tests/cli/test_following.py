@@ -152,7 +152,7 @@ def test_following_survives_lost_connections_without_loss_or_repetition(
 def test_the_reason_for_missing_rows_is_printed_once_from_the_record(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "SILENT_S", 0.05)
+    monkeypatch.setattr(follow, "ROWLESS_S", 0.05)
     node.reason = "no answer from b"
     node.script = [[frame(1, 1), 1.0, frame(2, 2), FINISHED]]
     result = run(api, "query", "follow", "q1")
@@ -163,14 +163,14 @@ def test_the_reason_for_missing_rows_is_printed_once_from_the_record(
 
 
 def test_a_source_without_rows_is_reported(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "SILENT_S", 0.05)
+    monkeypatch.setattr(follow, "ROWLESS_S", 0.05)
     node.sources = (reading("m1", "london", rows=3), reading("m6", "jfk"), reading("m7", "paris", state="idle"))
     node.script = [[1.0, frame(2, 2), FINISHED]]
     assert "no rows for 0 s: source m6/jfk at london has had no rows yet\n" in run(api, "query", "follow", "q1").stderr
 
 
 def test_a_wait_for_a_file_reports_why_no_rows_arrive(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "SILENT_S", 0.05)
+    monkeypatch.setattr(follow, "ROWLESS_S", 0.05)
     answered, asked = node.query, list[str]()
 
     async def query(query_id: str) -> Any:
@@ -263,7 +263,7 @@ def test_neither_rows_that_come_seldom_nor_a_reader_that_takes_its_time_are_sile
 
 
 def test_without_reports_no_record_is_requested(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "SILENT_S", 0.0)
+    monkeypatch.setattr(follow, "ROWLESS_S", 0.0)
     answered, asked = node.query, list[str]()
 
     async def query(query_id: str) -> Any:
@@ -300,14 +300,14 @@ def test_silence_is_checked_ever_less_often_and_reported_when_the_reason_changes
         now = float(second)
         silence.lasts()
     assert asked[:5] == [9, 18, 36, 72, 144]
-    assert max(later - earlier for earlier, later in pairwise(asked)) == follow.SILENT_MOST_S
+    assert max(later - earlier for earlier, later in pairwise(asked)) == follow.LONGEST_ROWLESS_S
     assert said == [
         "no rows for 9 s: no answer from b",
         "no rows for 72 s: no answer from b",
         "no rows for 144 s: o1 at c: its engine starts",
     ]
     silence.broken()
-    now += follow.SILENT_S
+    now += follow.ROWLESS_S
     silence.lasts()
     assert said[-1] == "no rows for 9 s: o1 at c: its engine starts"
 

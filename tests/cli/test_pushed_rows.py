@@ -134,8 +134,8 @@ def test_numbers_that_are_not_whole_are_bad_in_a_column_of_whole_ones() -> None:
         (7, "rows", "rows are no int"),
         (frame()["n"].tolist(), "row 1", "a row is no int"),
         ([{"n": 1}, ["n"]], "row 2", "a row is no list"),
-        ([{"n": 1}, {"n": object()}], "row 2", "no JSON"),
-        ([{"n": 1}, {1.5: object()}], "row 2", "no JSON"),
+        ([{"n": 1}, {"n": object()}], "row 2, n", "no JSON: object is no type of it"),
+        ([{"n": 1}, {1.5: object()}], "row 2, 1.5", "no JSON"),
         (pa.chunked_array([[1, 2]]), "rows", "rows are no table"),
     ],
 )

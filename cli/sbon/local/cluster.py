@@ -205,7 +205,7 @@ class LocalCluster:
 def _placed(nodes: int | Sequence[str], latency: Latency) -> tuple[WideArea | None, tuple[str, ...]]:
     """Return the emulated area, if any, and the nodes' names: given, those of the area's sites, or ``node-1`` and so on."""
     if isinstance(nodes, str) or not isinstance(nodes, int | Sequence):
-        raise SbonError("bad-cluster", f"not {type(nodes).__name__}", where="nodes", hint="give a number, or a list of names")
+        raise SbonError("bad-cluster", f"a number or a list of names is needed, not {type(nodes).__name__}", where="nodes")
     count = nodes if isinstance(nodes, int) else len(nodes)
     if not 1 <= count <= 250:
         raise SbonError("bad-cluster", f"a local cluster has 1 to 250 nodes, not {count}", where="nodes")

@@ -20,7 +20,7 @@ ANY_SINK = "any"
 """In place of a sink's id: the first one, or else one of the follower's own."""
 STOP_S = 10.0
 """Longest wait in seconds for a node that is to end what this command has begun: the command itself ends then."""
-SILENT_S, SILENT_MOST_S = 9.0, 300.0
+ROWLESS_S, LONGEST_ROWLESS_S = 9.0, 300.0
 """First and longest time in seconds without rows, after which the query's record is asked for the reason; it doubles each time.
 
 The node sends a sign of life every ``api.keepalive_s``, 10 s by default; the first time is a little less."""
@@ -37,14 +37,14 @@ class Silence(Listening):
 
     def broken(self) -> None:
         """Rows have come, and the reader has handled them."""
-        self._since, self._ask_after_s, self._last_reason = self._now(), SILENT_S, ""
+        self._since, self._ask_after_s, self._last_reason = self._now(), ROWLESS_S, ""
 
     def lasts(self) -> None:
         """No rows have come, but the node answers."""
         silent_s = self._now() - self._since
         if silent_s < self._ask_after_s:
             return
-        self._ask_after_s = silent_s + min(max(silent_s, SILENT_S), SILENT_MOST_S)
+        self._ask_after_s = silent_s + min(max(silent_s, ROWLESS_S), LONGEST_ROWLESS_S)
         reason = self._ask()
         if reason and reason != self._last_reason:
             self._notice(f"no rows for {silent_s:.0f} s: {reason}")
