@@ -48,7 +48,6 @@ class Reconnection:
         self.tries = 0
         self._lost_since: float | None = None
         self._followed, self._has_heard = followed, False
-        """Whether events have ever come, and since this began."""
 
     def heard(self) -> None:
         """An event has come."""

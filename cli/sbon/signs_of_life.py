@@ -28,12 +28,10 @@ SIGN_PATH = "/readyz"
 
 
 class SignLimits(NamedTuple):
-    """How long a client waits for a node that owes an answer."""
+    """Seconds without an answer after which a node is asked for a sign of life, and those that a client waits for one."""
 
     slow_s: float
-    """Seconds without an answer after which the node is asked for a sign of life, again and again."""
     sign_s: float
-    """Longest wait for a sign of life, in seconds."""
 
     @classmethod
     def of(cls, silent_s: float) -> Self:
