@@ -20,6 +20,8 @@ from .requests import Answer, Ask, Work, nothing
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=AbstractAsyncContextManager[Any])
+CLOSE_S = 10.0
+"""Longest wait in seconds for the last turn of a worker that is closed."""
 
 
 def run(call: Coroutine[Any, Any, R]) -> R:
@@ -97,10 +99,6 @@ class SynchronousTransport:
 
     async def close(self) -> None:
         self._http.close()
-
-
-CLOSE_S = 10.0
-"""Longest wait in seconds for the last turn of a worker that is closed."""
 
 
 class _Thread:

@@ -294,6 +294,7 @@ def test_a_list_that_no_node_answers_is_no_empty_list(tmp_path: Path) -> None:
             await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
         assert refused.value.code == "nodes-unreachable"
         assert refused.value.message == "no node answers, not even the one asked: a (alive), b (alive)"
+        assert refused.value.hint == "lessen the load of their machines, or raise control.call_timeout_s"
 
     in_cluster(tmp_path, "ab", test)
 

@@ -319,7 +319,7 @@ def test_a_sink_that_its_node_does_not_open_in_time_is_refused_by_what_is_known_
             cluster.at("d").daemon.context.server.handle(AddSink, slowly)
         error = await refused(cluster, "c", added(cluster, tmp_path / "second.ndjson", asked="c"))
         assert (error.code, error.where) == ("consumer-unreachable", "consumer")
-        known, advice = ("; d is dead since ", "start d again") if frozen else ("", "d is a live member")
+        known, advice = ("; d is dead since ", "start it again") if frozen else ("", "see its log, and add the sink again")
         assert re.fullmatch(r"sink sink2 at d was not opened: no answer to add-sink within \d+ s" + known + ".*", error.message)
         assert advice in error.hint
         if frozen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import stat
@@ -30,8 +31,9 @@ SECRETS = "SBON_SECRET_"
 LACKING = ("low-disk", "data-dir")
 """Codes of reasons against readiness that do not pass by themselves."""
 
-DETAIL, HINT = "  - ", "  hint: "
-"""Beginnings of the lines below the error with which a node ends."""
+_ERROR, _HINT = re.compile("^error: (.+)", re.MULTILINE | re.IGNORECASE), re.compile("^  hint: (.+)", re.MULTILINE)
+_EXCEPTION = re.compile(r'^  File ".*\n(?:[ {].*\n|\n)*(.+)', re.MULTILINE)
+"""The cause of a node's end in its log, to which JVMs write, too: an error with a hint below it, else a traceback's exception."""
 
 _OTHERS = 0o077
 log = logging.getLogger(__name__)
@@ -129,13 +131,12 @@ class LocalNode:
         if code is None or code < 0:
             message = f"{self.name} {reason}" if code is None else f"{self.name} was killed by signal {-code}"
             return SbonError("node-failed", message, where=str(self.log), details=lines)
-        cause = _cause_in(lines)
-        below = next((place for place in range(cause + 1, len(lines)) if not lines[place].startswith(DETAIL)), len(lines))
-        hints = [line for line in lines[below : below + 1] if line.startswith(HINT)]
-        causes = lines[cause : cause + 1]
-        message = ": ".join([f"{self.name} ended with exit code {code}", *(line.removeprefix("error: ") for line in causes)])
-        details = (*lines[:cause], *lines[cause + 1 : below], *lines[below + len(hints) :])
-        return SbonError("node-failed", message, where=str(self.log), hint="".join(hints).removeprefix(HINT), details=details)
+        printed = "\n".join(lines)
+        causes = (_ERROR.findall(printed) or _EXCEPTION.findall(printed))[-1:]
+        hints = _HINT.findall(printed.rpartition(causes[0])[2])[:1] if _ERROR.search(printed) else []
+        details = tuple(line for line in lines if _ERROR.sub(r"\1", _HINT.sub(r"\1", line)) not in (*causes, *hints))
+        message = ": ".join([f"{self.name} ended with exit code {code}", *causes])
+        return SbonError("node-failed", message, where=str(self.log), hint="".join(hints), details=details)
 
     def log_tail(self, lines: int = 10) -> tuple[str, ...]:
         """Return the last lines since its start; if the log was cut since, those that are left."""
@@ -181,18 +182,6 @@ class LocalNode:
             self.kill(signal.SIGTERM)
         self.start()
         self.wait_ready(timeout_s)
-
-
-def _cause_in(lines: Sequence[str]) -> int:
-    """Return the place of the last error, or else of the last traceback's exception; behind the end without either.
-
-    A JVM writes lines to the same log.
-    """
-    if errors := [place for place, line in enumerate(lines) if line.lower().startswith("error: ")]:
-        return errors[-1]
-    if frames := [place for place, line in enumerate(lines) if line.startswith('  File "')]:
-        return next((place for place in range(frames[-1], len(lines)) if lines[place][:1].strip(" {")), len(lines))
-    return len(lines)
 
 
 def write_private(file: Path, content: bytes) -> None:

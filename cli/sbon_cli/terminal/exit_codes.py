@@ -15,9 +15,6 @@ Exit codes:
   3    the node cannot be reached, or a node that it needs does not answer
   130  interrupted"""
 
-_UNREACHABLE_CODES = frozenset(
-    {"consumer-unreachable", "holder-unreachable", "host-unreachable", "node-unreachable", "nodes-unreachable"}
-)
 _USAGE_CODES = frozenset(
     {"bad-address", "bad-config", "bad-delays", "bad-latency", "bad-log-file", "bad-matrix", "bad-scenario"}
     | {"bad-event-time", "bad-name", "bad-option", "bad-schema", "bad-source", "bad-type", "unknown-connector", "unknown-option"}
@@ -28,6 +25,6 @@ _USAGE_CODES = frozenset(
 
 
 def exit_code_of(error: SbonError) -> int:
-    if error.code in _UNREACHABLE_CODES:
+    if error.code in ("node-unreachable", "nodes-unreachable", "consumer-unreachable", "holder-unreachable", "host-unreachable"):
         return EXIT_UNREACHABLE
     return EXIT_USAGE if error.code in _USAGE_CODES else EXIT_REFUSED

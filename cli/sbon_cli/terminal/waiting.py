@@ -20,16 +20,11 @@ enabled = False
 
 @contextmanager
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
-    """Show ``what`` and the time once the block lasts :data:`PATIENCE_S`; in a pipe, print a line after :data:`SLOW_S`.
-
-    Yields a function that prints a line of markup meanwhile, above ``what``.
-    """
-    if not enabled:
-        yield err().print
-        return
-    if not sys.stderr.isatty():
+    """Show ``what`` and the time after :data:`PATIENCE_S`, in a pipe a line after :data:`SLOW_S`; yield a printer above."""
+    if not enabled or not sys.stderr.isatty():
         with slow_steps(_print_slow) as begin:
-            begin(what)
+            if enabled:
+                begin(what)
             yield err().print
         return
     console, ended = err(), threading.Event()

@@ -61,7 +61,7 @@ class QueryLookup:
         if not answered:
             message = f"no node answers, not even the one asked: {', '.join(map(str, self._unanswered(answers)))}"
             raise SbonError(
-                "nodes-unreachable", message, hint="see whether their machines are overloaded: sbon doctor; ask again"
+                "nodes-unreachable", message, hint="lessen the load of their machines, or raise control.call_timeout_s"
             )
         known = [_marked(info, answered) for info in _newest_states(answers)]
         lost = [self._without_record(query, parts, answered) for query, parts in (await self._orphans(answers)).items()]

@@ -90,24 +90,16 @@ class FurtherSinks(Loop):
         try:
             begun = await self._context.ask(one.node, call, SinkAdded, timeout_s=timeout_s)
         except SbonError as error:
-            raise self._not_opened(one, error) from error
+            if error.code not in UNREACHABLE:
+                raise
+            absence = self._context.presence.absence(one.node)
+            message = f"sink {one.part} at {one.node} was not opened: {error.message}{absence and f'; {one.node} {absence}'}"
+            hint = "start it again, or restore the network to it" if absence else "see its log, and add the sink again"
+            raise SbonError("consumer-unreachable", message, where="consumer", hint=hint) from error
         after = (await self._records.change(query, partial(record_steps.opened, claim=claim, rows=begun.rows))).after
         if after.state != query_states.RUNNING:
             raise SbonError(QUERY_OVER, "the query has ended while the sink was opened", where=query)
         log.info("sink-added", sink=one.component, node=one.node, begins_after=begun.rows)
-
-    def _not_opened(self, one: FurtherSink, error: SbonError) -> SbonError:
-        """Return the error of a sink whose node is silent, or lives but opens it too slowly; refusals as they are."""
-        if error.code not in UNREACHABLE:
-            return error
-        message, absence = (
-            f"sink {one.part} at {one.node} was not opened: {error.message}",
-            self._context.presence.absence(one.node),
-        )
-        hint = f"{one.node} is a live member: see its log for what is slow there, and add the sink again"
-        if absence:
-            message, hint = f"{message}; {one.node} {absence}", f"start {one.node} again, or restore the network to it"
-        return SbonError("consumer-unreachable", message, where="consumer", hint=hint)
 
     def _order(self, record: QueryRecord, one: FurtherSink, epoch: int) -> SinkOrder:
         """Return the order of a further sink: that of the first one, to another end."""

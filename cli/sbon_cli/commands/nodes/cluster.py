@@ -81,9 +81,8 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
     if old is not None:
         _start_dead(old, folder, json_)
         return
-    flags = flags_of(settings, {})
     _warn_as_root(settings, hint="; to name the folders that they may use: --set connectors.data_roots=DIR,DIR")
-    overrides = {name: flag.value for name, flag in flags.items()}
+    overrides = {name: flag.value for name, flag in flags_of(settings, {}).items()}
     local = LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True)
     with waiting(f"the start of {counted(count, 'node')}"), local:
         nodes = tuple(NodeState.of(node) for node in local.nodes)

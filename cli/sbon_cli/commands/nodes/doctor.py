@@ -3,7 +3,6 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 
 from sbon import SbonError, states
 from sbon.http import is_unsent
-from sbon.model import QueryInfo, SourceInfo, Unanswered
+from sbon.model import QueryInfo, SourceInfo
 from sbon.states import LIVE, LOST, UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.config import flags_of, settings_options
@@ -38,8 +37,6 @@ MAX_QUERIES = 100
 LOST_REMEDY = (
     "lost components do not come back: stop the query (sbon query stop {}), attach its lost sources again, and submit it again"
 )
-ABSENT_REMEDY = "start again: {}; a node that is to go for good leaves once it runs (sbon leave)"
-NO_NODE_REMEDY = "lessen the load of the machines, or raise control.call_timeout_s"
 LOCAL_REMEDY = "submit with --durability replicated"
 SOURCE_REMEDY = "attach live sources with --durability replicated"
 SINK_REMEDY = "submit with --sink-failover where the sink is a database or webhook"
@@ -108,26 +105,19 @@ def _queries(client: Client) -> list[CheckResult]:
         live = [query for query in listing[:MAX_QUERIES] if query.state in NOT_OVER]
         each = [client.query(query.id) if query.state == states.RUNNING else query for query in live]
     except SbonError as error:
-        hint = NO_NODE_REMEDY if error.code == "nodes-unreachable" else error.hint or "ask again: sbon doctor"
-        return [warning("queries", f"not known: {error.message}", hint)]
+        return [warning("queries", f"not known: {error.message}", error.hint or "ask again: sbon doctor")]
     troubled = [query for query in each if query.reason and query.state in NOT_OVER]
     lost = [query for query in troubled if _is_lost(query)]
     results = [failed(f"query {query.id}", query.reason, LOST_REMEDY.format(query.id)) for query in lost]
-    results += _unanswered(listing.unanswered)
+    if silent := listing.unanswered:
+        absent = named_some(one.node for one in silent if one.state not in ("alive", "suspect"))
+        remedy = (
+            f"start again: {absent}; one that is to go leaves once it runs: sbon leave" if absent else "ask again: sbon doctor"
+        )
+        results.append(warning("queries", f"those of {named_some(map(str, silent))} are not known: no answer from there", remedy))
     results += _waiting([query for query in troubled if query not in lost], each)
     results = results or ([ok("queries", f"{len(each)}, none has lost a component or waits")] if each else [])
     return [*results, *_durability(each)]
-
-
-def _unanswered(silent: Sequence[Unanswered]) -> list[CheckResult]:
-    """Return a line for the nodes whose queries are not known; those that are no members any more answer no second time."""
-    if not silent:
-        return []
-    absent = [one.node for one in silent if one.state not in ("alive", "suspect")]
-    remedies = [ABSENT_REMEDY.format(named_some(absent))] if absent else []
-    remedies += ["ask again: sbon doctor"] if len(absent) < len(silent) else []
-    message = f"those of {named_some(map(str, silent))} are not known: no answer from there"
-    return [warning("queries", message, "; ".join(remedies))]
 
 
 def _waiting(waiting: list[QueryInfo], queries: list[QueryInfo]) -> list[CheckResult]:

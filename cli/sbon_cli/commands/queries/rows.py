@@ -109,8 +109,7 @@ class Tie:
     def stop(self, rows: int | None = None) -> None:
         """Stop the query, if there is one, and report it with its ``rows``; try once, for :data:`.follow.STOP_S` at most.
 
-        A node gives up a submission whose connection ends, or has just accepted it. So an unknown query that it has not accepted
-        is no error.
+        A node gives up a submission whose connection ends, or has just accepted it: an unknown query may be no error.
         """
         query, self.query = self.query, ""
         if not query:
@@ -120,11 +119,10 @@ class Tie:
             stopped = self._client.ask(endpoints.stop(query)._replace(within_s=STOP_S))
             notice(f"stopped {stopped.id}" + ("" if rows is None else f" after {rows_text(rows)}"))
         except SbonError as error:
-            if not self.accepted and error.code == "unknown-query":
-                notice(f"{query} does not stay")
-                return
+            given_up = error.code == "unknown-query" and not self.accepted
             is_late = isinstance(error.__cause__, httpx.ReadTimeout)
-            notice(f"cannot stop {query}: {f'no answer within {STOP_S:g} s' if is_late else error.message}; {left}")
+            reason = f"no answer within {STOP_S:g} s" if is_late else error.message
+            notice(f"{query} does not stay" if given_up else f"cannot stop {query}: {reason}; {left}")
         except (KeyboardInterrupt, SystemExit):
             notice(left)
             raise
