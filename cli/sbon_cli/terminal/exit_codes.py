@@ -21,7 +21,6 @@ _USAGE_CODES = frozenset(
     | {"data-dir", "data-dir-in-use", "not-my-data", "port-in-use", "too-few-nodes", "unknown-algorithm"}
     | {"unknown-suite-query", "unknown-topology"}
 )
-"""Those of a declaration are here whether the command refuses it or the node."""
 
 
 def exit_code_of(error: SbonError) -> int:

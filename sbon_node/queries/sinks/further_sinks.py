@@ -264,8 +264,7 @@ class SinkRequests:
     async def add(self, query: str, request: SinkRequest) -> SinkInfo:
         """Add a sink to a query, by uid or name; return it once it is open. A refusal leaves nothing behind.
 
-        Raises ``query-over``, ``too-many-sinks``, ``not-retained``, ``consumer-unreachable``, ``host-unreachable``,
-        ``holder-unreachable``, and as a submission with that sink does.
+        Raises ``query-over``, ``too-many-sinks``, ``not-retained``, ``consumer-unreachable``, ``host-unreachable``, or as submit.
         """
         self._context.drained.check()
         request.check()
