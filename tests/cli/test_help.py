@@ -225,9 +225,10 @@ def test_each_flag_that_a_message_names_is_one_of_a_command() -> None:
 
 
 def test_hints_about_the_address_of_a_node_are_for_commands_and_programs() -> None:
-    for api, why in (("http://127.0.0.1:1", "no node answers"), ("ftp://paris", "is not the URL of a node's API")):
+    wrong = (("http://127.0.0.1:1", "no node answers", ""), ("ftp://paris", "is not the URL of a node's API", "api"))
+    for api, why, where in wrong:
         with pytest.raises(SbonError, match=why) as refused:
             connect(api)
         assert "sbon --node URL COMMAND" in refused.value.hint
         assert "in Python connect(URL)" in refused.value.hint
-        assert refused.value.where == ""
+        assert refused.value.where == where
